@@ -1,0 +1,1 @@
+"""Contracts of sless: generated gRPC stubs, limits and the catalogue of runtimes."""

@@ -1,0 +1,1 @@
+"""Verifies who is calling and mints the internal identity."""

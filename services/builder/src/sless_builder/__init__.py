@@ -1,0 +1,1 @@
+"""Turns uploaded code into content-addressed layers, once a version."""

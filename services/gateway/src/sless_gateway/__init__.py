@@ -1,0 +1,1 @@
+"""The public HTTP edge: REST and function URLs."""

@@ -1,0 +1,1 @@
+"""Admits a call, finds or waits for an instance, and streams the answer."""

@@ -1,0 +1,1 @@
+"""The single source of truth of functions, services and versions."""

@@ -1,0 +1,1 @@
+"""Starts, probes, repairs and stops function instances."""
