@@ -1,0 +1,1 @@
+"""What every service stands on: settings, errors, rpc, health, telemetry, postgres, object store."""

@@ -1,0 +1,118 @@
+"""What stands around every servicer method: who is calling, whether it may, and errors as statuses.
+
+The methods themselves are wrapped, once, when the server starts: gRPC runs each call in a task of its own, and what is set there (the
+principal, the request id) is seen by the servicer's code and by nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, NoReturn, TypeAlias
+
+import grpc
+from structlog.contextvars import bind_contextvars
+
+from sless_platform.errors import Internal, Kind, PlatformError, Unauthenticated
+from sless_platform.identity import IdentityVerifier, Principal
+from sless_platform.logging import bound, get_logger
+from sless_platform.rpc.access import Access, admit
+from sless_platform.rpc.status import code_of, to_status, to_trailing_metadata
+
+REQUEST_ID_METADATA = "x-request-id"
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}", re.ASCII)
+_BEARER_SCHEME = "bearer "
+
+# Texts, because these classes are generic for type checkers alone.
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+Behaviour = Callable[[Any, Any], Any]
+
+log = get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class Guard:
+    """How the calls of one server are checked and how their errors are told."""
+
+    verifier: IdentityVerifier
+    bearer: Callable[[str], Awaitable[Principal]] | None
+    identity_metadata: str
+    error_domain: str
+
+    def wrap(self, handler: Handler, method: str, access: Access | None) -> Handler:
+        """The handler with its behaviour wrapped. `access` None: identity is not even looked at (health, reflection)."""
+        names = ("stream_stream", "stream_unary", "unary_stream", "unary_unary")
+        name = next(name for name in names if getattr(handler, name))
+        wrapping = self._streaming if handler.response_streaming else self._single
+        made = getattr(grpc, f"{name}_rpc_method_handler")(
+            wrapping(getattr(handler, name), method, access),
+            request_deserializer=handler.request_deserializer,
+            response_serializer=handler.response_serializer,
+        )
+        return made  # type: ignore[no-any-return]
+
+    def _single(self, behaviour: Behaviour, method: str, access: Access | None) -> Behaviour:
+        async def call(request: Any, context: Context) -> Any:
+            try:
+                await self._enter(method, access, context)
+                return await behaviour(request, context)
+            except grpc.aio.AbortError:
+                raise
+            except Exception as error:  # noqa: BLE001 - the boundary: _fail logs what it does not know
+                await self._fail(error, context)
+
+        return call
+
+    def _streaming(self, behaviour: Behaviour, method: str, access: Access | None) -> Behaviour:
+        async def call(request: Any, context: Context) -> AsyncIterator[Any]:
+            try:
+                await self._enter(method, access, context)
+                answers = behaviour(request, context)
+                if not hasattr(answers, "__aiter__"):
+                    await answers  # a servicer that uses context.write
+                    return
+                async for answer in answers:
+                    yield answer
+            except grpc.aio.AbortError:
+                raise
+            except Exception as error:  # noqa: BLE001
+                await self._fail(error, context)
+
+        return call
+
+    async def _enter(self, method: str, access: Access | None, context: Context) -> None:
+        metadata = dict(context.invocation_metadata() or ())
+        bind_contextvars(request_id=_request_id(metadata.get(REQUEST_ID_METADATA)), rpc=method)
+        if access is not None:
+            admit(access, await self._identify(metadata))
+
+    async def _identify(self, metadata: dict[str, str | bytes]) -> Principal | None:
+        token = metadata.get(self.identity_metadata)
+        if isinstance(token, str):
+            return self.verifier.verify(token, datetime.now(UTC))
+        header = metadata.get("authorization")
+        if not isinstance(header, str):
+            return None
+        if self.bearer is None or not header.lower().startswith(_BEARER_SCHEME):
+            raise Unauthenticated("this kind of authorization is not taken here")
+        return await self.bearer(header[len(_BEARER_SCHEME) :].strip())
+
+    async def _fail(self, error: Exception, context: Context) -> NoReturn:
+        told = error if isinstance(error, PlatformError) else _unknown()
+        if told.kind is Kind.INTERNAL:
+            log.error("call failed", exc_info=error)
+        status = to_status(told, self.error_domain)
+        await context.abort(code_of(told), status.message, to_trailing_metadata(status))
+
+
+def _unknown() -> Internal:
+    return Internal(f"internal error; request id {bound('request_id')}")
+
+
+def _request_id(sent: str | bytes | None) -> str:
+    """The caller's request id when it is a plain one, else a new one."""
+    return sent if isinstance(sent, str) and _REQUEST_ID.fullmatch(sent) else uuid.uuid4().hex
