@@ -138,7 +138,7 @@ async def _dbmate(dsn: str, schema: str, folder: Path, private: Path) -> None:
 
 def _command(schema: str, folder: Path) -> list[str]:
     options = ["--migrations-dir", str(folder.resolve()), "--migrations-table", f"{schema}.{TABLE}"]
-    return [str(_binary()), *options, "--no-dump-schema", "--strict", "migrate"]
+    return [str(_binary()), *options, "--no-dump-schema", "migrate", "--strict"]
 
 
 async def _finished(process: asyncio.subprocess.Process) -> str:
