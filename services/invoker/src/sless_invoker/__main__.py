@@ -1,0 +1,5 @@
+"""python -m sless_invoker"""
+
+from sless_invoker.main import main
+
+main()

@@ -1,0 +1,1 @@
+"""The outside, behind the ports."""

@@ -1,0 +1,1 @@
+"""What the invoker does: routes, admission, calls."""
