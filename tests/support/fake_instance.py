@@ -64,13 +64,15 @@ class FakeInstance:
         self.max_concurrency = max_concurrency
         self.calls: list[ReceivedCall] = []
         self.connections: list[asyncio.Transport] = []
-        self.arrived = asyncio.Condition()
+        self.arrived = asyncio.Event()
         self.answer: Callable[[ReceivedCall], None] = self.calls.append
 
     async def received(self, count: int) -> list[ReceivedCall]:
         """Waits until so many calls have come."""
-        async with asyncio.timeout(10), self.arrived:
-            await self.arrived.wait_for(lambda: len(self.calls) >= count)
+        async with asyncio.timeout(10):
+            while len(self.calls) < count:
+                self.arrived.clear()
+                await self.arrived.wait()
         return self.calls
 
     def drain(self) -> None:
@@ -118,11 +120,7 @@ class _Session(asyncio.Protocol):
         call = ReceivedCall(number, json.loads(head), body, self._transport)
         self._calls[number] = call
         self._instance.answer(call)
-        asyncio.ensure_future(self._tell())
-
-    async def _tell(self) -> None:
-        async with self._instance.arrived:
-            self._instance.arrived.notify_all()
+        self._instance.arrived.set()
 
 
 @asynccontextmanager
