@@ -1,0 +1,175 @@
+"""`sless up`."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+import click
+
+from sless_cli.embedded.front import follow, reporter
+from sless_cli.embedded.layout import Layout, layout
+from sless_cli.embedded.run import Options, Parts, Platform
+from sless_cli.errors import CliError, ExitCode, StartFailed
+from sless_cli.output import note, progress
+from sless_cli.welcome import welcome
+
+
+@click.command("up")
+@click.option("--data", type=click.Path(path_type=Path), help="Data folder; `sless` in the XDG data folder by default.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=9090, show_default=True, help="Port to listen on; 0: a free one."
+)
+@click.option("--detach", is_flag=True, help="Run in the background; return when the platform is ready.")
+@click.option(
+    "--deploy", "code", type=click.Path(path_type=Path), help="Code to deploy as soon as the platform is ready."
+)
+@click.option("-v", "--verbose", is_flag=True, help="Show the platform's log on stderr, unless detached.")
+@click.option("--fault", "faults", multiple=True, hidden=True, help="NAME=kill@n: arm a fault point, for tests.")
+def command(
+    *, data: Path | None, host: str, port: int, detach: bool, code: Path | None, verbose: bool, faults: tuple[str, ...]
+) -> int:
+    """Start the platform on this machine; Ctrl-C stops it all."""
+    if code is not None and not code.exists():
+        raise StartFailed(f"{code} is not there: give --deploy the folder with the code, or a zip of it")
+    where = layout(data, os.environ)
+    armed = ",".join([*faults, *filter(None, [os.environ.get("SLESS_FAULTS")])])
+    options = Options(host=host, port=port, verbose=verbose and not detach, faults=armed)
+    platform = platform_starter(where, options)
+    front = _front(where, code)
+    return _detached(platform, front, where) if detach else _attached(platform, front)
+
+
+def platform_starter(where: Layout, options: Options) -> Callable[[int, dict[int, Callable[[int], None]]], int]:
+    """What runs the platform, given the pipe to report into and other children to reap."""
+
+    def start(writer: int, adopt: dict[int, Callable[[int], None]]) -> int:
+        report = reporter(writer)
+        try:
+            return Platform(where, installed_parts(), options, os.environ, report).run(adopt)
+        except CliError as error:
+            report({"failed": error.message})
+            return error.exit_code
+
+    return start
+
+
+def installed_parts() -> Parts:
+    """The platform's parts as they are installed. Raises StartFailed when one is missing."""
+    from sless_runtime_manager.adapters.local import find_python311
+
+    from sless_cli.embedded.services import SERVICES
+
+    found = find_python311()
+    launcher = importlib.util.find_spec("sless_runtime_manager")
+    if launcher is None or launcher.origin is None:
+        raise StartFailed("the package sless-runtime-manager is not installed: run `make install` again")
+    return Parts(
+        services=SERVICES,
+        launcher=Path(launcher.origin).parent / "launcher" / "__main__.py",
+        runtimes=_runtimes(),
+        python311=found,
+    )
+
+
+def _runtimes() -> Path:
+    """The folder with one folder a runtime: SLESS_RUNTIMES_DIR, or the repository's that this file lies in."""
+    given = os.environ.get("SLESS_RUNTIMES_DIR")
+    candidates = [Path(given)] if given else [folder / "runtimes" for folder in Path(__file__).resolve().parents]
+    for candidate in candidates:
+        if (candidate / "python3.11").is_dir():
+            return candidate
+    raise StartFailed("the folder `runtimes` of the repository is not found: set SLESS_RUNTIMES_DIR to it")
+
+
+def _attached(platform: Callable[[int, dict[int, Callable[[int], None]]], int], front: Callable[[int], int]) -> int:
+    """This process is the supervisor; a child of it speaks to the terminal until everything is said."""
+    reader, writer = os.pipe2(os.O_CLOEXEC)
+    ended: list[int] = []
+    pid = _forked(lambda: front(reader), closing=writer)
+    os.close(reader)
+    code = platform(writer, {pid: ended.append})
+    os.close(writer)
+    if not ended:
+        _wait_for(pid)
+    return code
+
+
+def _detached(
+    platform: Callable[[int, dict[int, Callable[[int], None]]], int], front: Callable[[int], int], where: Layout
+) -> int:
+    """A child in a session of its own is the supervisor; this process returns when there is something to say."""
+    reader, writer = os.pipe2(os.O_CLOEXEC)
+
+    def supervise() -> int:
+        os.setsid()
+        _leave_terminal(where)
+        return platform(writer, {})
+
+    _forked(supervise, closing=reader)
+    os.close(writer)
+    return front(reader)
+
+
+def _front(where: Layout, code: Path | None) -> Callable[[int], int]:
+    def run(reader: int) -> int:
+        with progress() as step:
+            step("starting")
+            ready = follow(reader, step, log=str(where.platform_log))
+        return welcome(ready, code)
+
+    return run
+
+
+def _forked(body: Callable[[], int], *, closing: int) -> int:
+    """Fork a child that runs `body` and ends; its pid. `closing`: the end of the pipe that is not its own."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid:
+        return pid
+    os.close(closing)
+    _end(body)
+
+
+def _end(body: Callable[[], int]) -> NoReturn:
+    code: int = ExitCode.FAILED
+    try:
+        code = body()
+    except CliError as error:
+        note(f"Error: {error.message}")
+        code = error.exit_code
+    except KeyboardInterrupt:
+        code = ExitCode.INTERRUPTED
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _leave_terminal(where: Layout) -> None:
+    """Words of the supervisor itself that nobody foresaw go to a file beside the platform's log."""
+    where.logs.mkdir(mode=0o700, parents=True, exist_ok=True)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    words = os.open(where.logs / "supervisor.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(nothing, 0)
+    os.dup2(words, 1)
+    os.dup2(words, 2)
+
+
+def _wait_for(pid: int) -> None:
+    """Let the front say its last words; what hangs is ended."""
+    until = time.monotonic() + 2
+    while time.monotonic() < until:
+        if os.waitpid(pid, os.WNOHANG)[0]:
+            return
+        time.sleep(0.01)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)

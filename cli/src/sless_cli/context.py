@@ -1,0 +1,74 @@
+"""Which platform the commands talk to, and as whom: the context that `sless up` writes, or two environment variables."""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sless_cli.embedded.files import write_private
+from sless_cli.errors import NotAllowed, UsageFault
+
+ENDPOINT_VARIABLE = "SLESS_ENDPOINT"
+TOKEN_VARIABLE = "SLESS_API_TOKEN"  # noqa: S105 - a variable's name
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """endpoint  URL of the platform, without a path
+    token     bearer token
+    data_dir  data folder of the embedded platform that wrote it; "" for any other
+    """
+
+    endpoint: str
+    token: str = field(repr=False)
+    data_dir: str = ""
+
+
+def config_file(environ: Mapping[str, str]) -> Path:
+    """`$XDG_CONFIG_HOME/sless/config.toml`, as a rule below ~/.config (XDG Base Directory Specification)."""
+    base = environ.get("XDG_CONFIG_HOME", "")
+    return (Path(base) if os.path.isabs(base) else Path("~/.config").expanduser()) / "sless" / "config.toml"
+
+
+def save_context(context: Context, environ: Mapping[str, str]) -> None:
+    """Write the context, readable by this user only. Raises OSError."""
+    path = config_file(environ)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    values = {"endpoint": context.endpoint, "token": context.token, "data_dir": context.data_dir}
+    # A JSON string is a TOML basic string (toml.io, "String").
+    lines = [f"{name} = {json.dumps(value)}" for name, value in values.items()]
+    write_private(path, "\n".join(["# Written by `sless up`; renewed at each start.", *lines, ""]))
+
+
+def load_context(environ: Mapping[str, str]) -> Context:
+    """The context: SLESS_ENDPOINT and SLESS_API_TOKEN first, then the file. Raises UsageFault, NotAllowed when there is none."""
+    stored = _stored(config_file(environ))
+    endpoint = environ.get(ENDPOINT_VARIABLE) or stored.get("endpoint", "")
+    if not endpoint:
+        raise UsageFault(
+            f"no platform is known here: start one with `sless up`, or set {ENDPOINT_VARIABLE} and {TOKEN_VARIABLE}"
+        )
+    if not endpoint.startswith(("http://", "https://")):
+        raise UsageFault(f"{ENDPOINT_VARIABLE}={endpoint!r} is no URL: it must begin with http:// or https://")
+    own = endpoint.rstrip("/") == stored.get("endpoint", "")
+    # A token is for one endpoint: the stored one is never sent to another.
+    token = environ.get(TOKEN_VARIABLE) or (stored.get("token", "") if own else "")
+    if not token:
+        raise NotAllowed(f"no token for {endpoint} is known here: set {TOKEN_VARIABLE}")
+    return Context(endpoint=endpoint.rstrip("/"), token=token, data_dir=stored.get("data_dir", "") if own else "")
+
+
+def _stored(path: Path) -> dict[str, str]:
+    try:
+        values = tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise UsageFault(
+            f"{path} cannot be read ({error}): remove it and start the platform again with `sless up`"
+        ) from error
+    return {name: value for name, value in values.items() if isinstance(value, str)}

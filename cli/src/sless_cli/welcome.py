@@ -1,0 +1,75 @@
+"""What `sless up` says when the platform is ready."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+import httpx
+
+from sless_cli.api import Api
+from sless_cli.commands.deploy import deploy_watched
+from sless_cli.context import Context, load_context
+from sless_cli.deployment import Wishes, plan
+from sless_cli.embedded.front import Ready
+from sless_cli.errors import CliError, ExitCode
+from sless_cli.output import note
+from sless_cli.source import read_source
+
+_ANSWER_LIMIT_SEC = 70.0
+_SHOWN_CHARACTERS = 500
+
+
+def welcome(ready: Ready, code: Path | None) -> int:
+    """Deploy `code` when there is some, and print where everything is; the exit code."""
+    # Not what the environment says: the platform that was just started.
+    stored = load_context(
+        {name: value for name, value in os.environ.items() if name not in {"SLESS_ENDPOINT", "SLESS_API_TOKEN"}}
+    )
+    context = Context(endpoint=ready.endpoint, token=stored.token, data_dir=ready.data_dir)
+    failed = None
+    url = ""
+    if code is not None:
+        try:
+            url = _deploy(context, code)
+        except CliError as error:
+            failed = error
+    _print(ready, context, url)
+    if failed is None:
+        return ExitCode.DONE
+    note(
+        f"Error: {code} was not deployed: {failed.message}\nThe platform runs on; try again with `sless deploy {code}`."
+    )
+    return failed.exit_code
+
+
+def _deploy(context: Context, code: Path) -> str:
+    with Api(context) as api:
+        deployed = deploy_watched(api, plan(read_source(code), Wishes()), wait=True)
+    return deployed.address
+
+
+def _print(ready: Ready, context: Context, url: str) -> None:
+    if url:
+        click.echo(f"function  {url}\nanswer    {_answer_of(url, context)}")
+    click.echo(f"REST      {ready.endpoint}/v1")
+    click.echo(f"token     {context.token}")
+    click.echo("          (30 days; another one: sless token)")
+    click.echo(f"started   in {ready.seconds:.1f} s, data in {ready.data_dir}")
+    click.echo("\nNext:")
+    if url:
+        click.echo(f'  curl {url} -d \'{{"name": "Ada"}}\'')
+    click.echo("  sless deploy PATH        your own code behind a URL of its own")
+    click.echo("  sless status             what runs; `sless --help` shows all else")
+
+
+def _answer_of(url: str, context: Context) -> str:
+    """What the function answers, in one line."""
+    try:
+        answer = httpx.get(url, timeout=_ANSWER_LIMIT_SEC)
+    except httpx.HTTPError as error:
+        return f"none ({error})"
+    text = " ".join(answer.text.split())
+    shown = text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"
+    return shown if answer.is_success else f"{answer.status_code}: {shown}"
