@@ -19,7 +19,7 @@ from sless_cli.context import Context
 from sless_cli.errors import CliError, NotAllowed, NotFound, Unreachable
 
 TRIES = 3
-_DELAYS_SEC = (0.2, 0.8)
+DELAYS_SEC = (0.2, 0.8)
 _IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE"})
 # In these the request cannot have reached the platform.
 _NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
@@ -137,7 +137,7 @@ class Api:
         may be sent twice. An answer, also a refusal, never is. Raises Unreachable."""
         request = self._request(method, path, content=content, headers=headers, params=params, timeout=timeout)
         retried = False
-        for delay in (*_DELAYS_SEC, None):
+        for delay in (*DELAYS_SEC, None):
             try:
                 response = self.client.send(request)
             except httpx.TransportError as error:
