@@ -56,6 +56,21 @@ def configure(service: str, level: str = "info", json: bool | None = None) -> No
     root.setLevel(level.upper())
 
 
+def _before_configuration() -> None:
+    """What a program that never configures gets: warnings on stderr by `logging`, nothing on stdout."""
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.format_exc_info,
+            redact,
+            structlog.processors.KeyValueRenderer(key_order=["event"]),
+        ],
+        wrapper_class=structlog.stdlib.BoundLogger,
+        logger_factory=structlog.stdlib.LoggerFactory(),
+    )
+
+
 def get_logger(name: str) -> structlog.stdlib.BoundLogger:
     """A logger: `log.info("layer stored", digest=…)`. The event is a short sentence; facts are keywords."""
     logger: structlog.stdlib.BoundLogger = structlog.stdlib.get_logger(name)
@@ -133,3 +148,6 @@ def _traced(_logger: object, _method: str, event: Event) -> Event:
             event["trace_id"] = f"{context.trace_id:032x}"
             event["span_id"] = f"{context.span_id:016x}"
     return event
+
+
+_before_configuration()

@@ -110,11 +110,12 @@ async def _lock(dsn: str) -> AsyncIterator[None]:
     """A lock of a session of its own: it ends with this process, however that ends."""
     with translate():
         session = await asyncpg.connect(dsn, timeout=30)
-        try:
-            await session.execute("SELECT pg_advisory_lock($1)", _LOCK, timeout=_LIMIT.total_seconds())
-            yield
-        finally:
-            await session.close()
+    try:
+        with translate():
+            await session.fetchval("SELECT pg_advisory_lock($1)", _LOCK, timeout=_LIMIT.total_seconds())
+        yield
+    finally:
+        await session.close()
 
 
 async def _dbmate(dsn: str, schema: str, folder: Path, private: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from datetime import timedelta
 from typing import Any, Literal, TypeAlias, TypeVar
 
@@ -19,13 +19,13 @@ Isolation = Literal["read_committed", "repeatable_read", "serializable"]
 Connection: TypeAlias = asyncpg.pool.PoolConnectionProxy
 
 ACQUIRE_TIMEOUT = timedelta(seconds=5)
+CONNECT_TIMEOUT = timedelta(seconds=5)
 COMMAND_TIMEOUT = timedelta(seconds=30)
 
 _WAIT = Backoff(timedelta(milliseconds=20), timedelta(seconds=1))
 _RETRY = Backoff(timedelta(milliseconds=5), timedelta(milliseconds=200), jitter=1.0)
 
 _DOWN = (
-    OSError,
     asyncpg.PostgresConnectionError,
     asyncpg.CannotConnectNowError,
     asyncpg.AdminShutdownError,
@@ -33,6 +33,7 @@ _DOWN = (
     asyncpg.InsufficientResourcesError,
     asyncpg.LockNotAvailableError,
 )
+_LOST = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
 _REFUSED = (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidCatalogNameError)
 
 
@@ -51,32 +52,25 @@ async def create_pool(
     Waits up to `wait` for a server that is not there yet. Raises Unavailable when it does not come, FailedPrecondition when it refuses
     this user or database.
     """
-    pool = asyncpg.create_pool(
-        dsn,
-        min_size=min_size,
-        max_size=max_size,
-        command_timeout=command_timeout.total_seconds(),
-        timeout=ACQUIRE_TIMEOUT.total_seconds(),
-        init=_prepare,
-        # jit: our statements are short, compiling them costs more than running them.
-        server_settings={"search_path": schema, "application_name": schema, "jit": "off"},
-    )
-    try:
-        await _wait_for_server(pool, wait)
-    except BaseException:
-        pool.terminate()
-        raise
-    return pool
+    await _wait_for_server(dsn, wait)
+    with translate():
+        return await asyncpg.create_pool(
+            dsn,
+            min_size=min_size,
+            max_size=max_size,
+            command_timeout=command_timeout.total_seconds(),
+            timeout=CONNECT_TIMEOUT.total_seconds(),
+            init=_prepare,
+            # jit: our statements are short, compiling them costs more than running them.
+            server_settings={"search_path": schema, "application_name": schema, "jit": "off"},
+        )
 
 
 @asynccontextmanager
 async def connection(pool: asyncpg.Pool, *, timeout: timedelta = ACQUIRE_TIMEOUT) -> AsyncIterator[Connection]:  # noqa: ASYNC109
     """A connection of the pool, errors translated. Raises Unavailable when none is free within `timeout`."""
-    with translate():
-        try:
-            acquired = await pool.acquire(timeout=timeout.total_seconds())
-        except TimeoutError:
-            raise Unavailable("the database is busy; try again", retry_after=timedelta(seconds=1)) from None
+    acquired = await _acquired(pool, timeout)
+    with _translating(ConnectionError):
         try:
             yield acquired
         finally:
@@ -122,30 +116,32 @@ async def retried_transaction(
         await asyncio.sleep(next(pauses).total_seconds())
 
 
-_LOST = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
+def translate() -> AbstractContextManager[None]:
+    """Raise typed errors for what asyncpg raises when the database is away, refuses, or gives way to another transaction.
+
+    For blocks of database calls alone: any OSError in it counts as the database's. Errors that mean something to a statement's author
+    (unique_violation, …) pass through and are caught where the statement stands.
+    """
+    return _translating(OSError)
 
 
 @contextmanager
-def translate() -> Iterator[None]:
-    """Raise typed errors for what asyncpg raises when the database is away, refuses, or gives way to another transaction.
-
-    Errors that mean something to the statement's author (unique_violation, …) pass through: they are caught where the statement stands.
-    """
+def _translating(down: type[OSError]) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        translated = _translated(error)
+        translated = _translated(error, down)
         if translated is None:
             raise
         raise translated from error
 
 
-def _translated(error: Exception) -> PlatformError | None:
+def _translated(error: Exception, down: type[OSError]) -> PlatformError | None:
     if isinstance(error, _LOST):
         return Aborted("another change came first; read again and try again")
     if isinstance(error, asyncpg.QueryCanceledError) or type(error) is TimeoutError:
         return DeadlineExceeded("the database did not answer in time")
-    if isinstance(error, _DOWN) or _connection_lost(error):
+    if isinstance(error, (*_DOWN, down)) or _connection_lost(error):
         return Unavailable("the database cannot be reached now; try again")
     if isinstance(error, _REFUSED):
         return FailedPrecondition("the database refuses this user or database: check the DSN")
@@ -159,17 +155,25 @@ def _connection_lost(error: Exception) -> bool:
     )
 
 
-async def _wait_for_server(pool: asyncpg.Pool, wait: timedelta) -> None:
-    deadline = asyncio.get_running_loop().time() + wait.total_seconds()
+async def _acquired(pool: asyncpg.Pool, timeout: timedelta) -> Connection:  # noqa: ASYNC109
+    with translate():
+        try:
+            return await pool.acquire(timeout=timeout.total_seconds())
+        except TimeoutError:
+            raise Unavailable("the database is busy; try again", retry_after=timedelta(seconds=1)) from None
+
+
+async def _wait_for_server(dsn: str, wait: timedelta) -> None:
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + wait.total_seconds()
     for pause in _WAIT.delays():
         try:
             with translate():
-                await pool
-                async with pool.acquire() as acquired:
-                    await acquired.execute("SELECT 1")
+                session = await asyncpg.connect(dsn, timeout=CONNECT_TIMEOUT.total_seconds())
+                await session.close()
             return
         except (Unavailable, DeadlineExceeded) as error:
-            if asyncio.get_running_loop().time() + pause.total_seconds() > deadline:
+            if loop.time() + pause.total_seconds() > deadline:
                 raise Unavailable(f"the database did not come up within {wait.total_seconds():g} s") from error
         await asyncio.sleep(pause.total_seconds())
 

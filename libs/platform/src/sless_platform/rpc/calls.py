@@ -7,7 +7,7 @@ A unary-unary call is a coroutine. The others are objects with the methods of gr
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Generator, Iterable
+from collections.abc import AsyncIterator, Callable, Generator
 from typing import Any
 
 import grpc
@@ -15,19 +15,18 @@ import grpc
 from sless_platform.errors import Cancelled, PlatformError
 from sless_platform.rpc.credentials import Metadata
 from sless_platform.rpc.policy import Attempts, CallPolicy
+from sless_platform.rpc.sending import Sender, Serializer
 from sless_platform.rpc.status import from_outcome, from_rpc_error
-
-Start = Callable[[float | None], Any]
-"""Starts the underlying call with so many seconds left."""
 
 
 class MultiCallable:
     """One method of a channel; `kind` is `unary_unary`, `unary_stream`, `stream_unary` or `stream_stream`."""
 
-    def __init__(self, inner: Any, kind: str, method: str, policy: CallPolicy) -> None:
+    def __init__(self, inner: Any, kind: str, method: str, serialize: Serializer | None, policy: CallPolicy) -> None:
         self._inner = inner
         self._make = getattr(self, f"_{kind}")
         self._method = method
+        self._serialize = serialize
         self._policy = policy
 
     def __call__(
@@ -42,9 +41,9 @@ class MultiCallable:
     ) -> Any:
         """As grpc.aio's. `timeout` in seconds; None: the channel's default."""
 
-        def start(source: Any, left: float | None) -> Any:
+        def start(sent: Any, left: float | None) -> Any:
             return self._inner(
-                source,
+                sent,
                 timeout=left,
                 metadata=self._policy.metadata(metadata),
                 credentials=credentials,
@@ -64,53 +63,23 @@ class MultiCallable:
 
     def _unary_stream(self, request: Any, timeout: float | None, start: Callable[..., Any]) -> ResponseStream:
         attempts = self._policy.attempts(self._method, timeout, self._policy.stream_timeout)
-        return ResponseStream(lambda left: start(request, left), attempts, repeatable=True)
+        return ResponseStream(lambda: start(request, attempts.left()), attempts)
 
     def _stream_unary(self, requests: Any, timeout: float | None, start: Callable[..., Any]) -> RequestStream:
         attempts = self._policy.attempts(self._method, timeout, self._policy.timeout)
-        source = _Source.of(requests)
-        return RequestStream(start(source, attempts.left()), self._method, source)
+        return RequestStream(start(None, attempts.left()), self._method, self._serialize, requests)
 
     def _stream_stream(self, requests: Any, timeout: float | None, start: Callable[..., Any]) -> DuplexStream:
         attempts = self._policy.attempts(self._method, timeout, self._policy.stream_timeout)
-        source = _Source.of(requests)
-        return DuplexStream(lambda left: start(source, left), attempts, source)
+        return DuplexStream(start(None, attempts.left()), self._method, self._serialize, requests)
 
 
-class _Source:
-    """A caller's request iterator. gRPC turns an error in it into a cancellation; this keeps it to be raised instead."""
+class Call:
+    """What every streaming call has."""
 
-    def __init__(self, requests: AsyncIterable[Any] | Iterable[Any]) -> None:
-        self._requests = requests
-        self.error: Exception | None = None
-
-    @classmethod
-    def of(cls, requests: Any) -> _Source | None:
-        return None if requests is None else cls(requests)
-
-    async def __aiter__(self) -> AsyncIterator[Any]:
-        try:
-            if isinstance(self._requests, AsyncIterable):
-                async for request in self._requests:
-                    yield request
-            else:
-                for request in self._requests:
-                    yield request
-        except Exception as error:
-            self.error = error
-            raise
-
-
-class _Call:
-    """What every kind of call has."""
-
-    def __init__(self, method: str, source: _Source | None) -> None:
+    def __init__(self, call: Any, method: str) -> None:
+        self._call = call
         self._method = method
-        self._source = source
-
-    @property
-    def _call(self) -> Any:
-        raise NotImplementedError
 
     def cancel(self) -> bool:
         """Give the call up; who awaits it gets asyncio.CancelledError. False when it was over already."""
@@ -133,52 +102,44 @@ class _Call:
         code: grpc.StatusCode = await self._call.code()
         return code
 
-    def _raise_source_error(self) -> None:
-        if self._source is not None and self._source.error is not None:
-            raise self._source.error
-
     async def _outcome(self) -> PlatformError:
-        """Why a write found the call over."""
+        """How the call ended; waits for the end."""
         code = await self._call.code()
         if code is grpc.StatusCode.OK:
             return Cancelled("the other side has ended the stream")
         return from_outcome(code, await self._call.details(), await self._call.trailing_metadata() or (), self._method)
 
 
-class _Writes(_Call):
+class _SendingCall(Call):
+    def __init__(self, call: Any, method: str, serialize: Serializer | None, requests: Any) -> None:
+        super().__init__(call, method)
+        self._sender = Sender(call, serialize, self._outcome)
+        if requests is not None:
+            self._sender.send_all(requests)
+
     async def write(self, request: Any) -> None:
         """Send one request. Raises how the call ended when it is over. For calls that were begun without an iterator."""
-        try:
-            await self._call.write(request)
-        except grpc.aio.AioRpcError as error:
-            raise from_rpc_error(error, self._method) from error
-        except asyncio.InvalidStateError as error:
-            if not self._call.done():
-                raise  # written after done_writing: the caller's mistake
-            raise await self._outcome() from error
+        await self._sender.write(request)
 
     async def done_writing(self) -> None:
         """Say that no request follows."""
-        await self._call.done_writing()
+        await self._sender.done_writing()
+
+    def _raise_source_error(self) -> None:
+        """The caller's iterator failed, and the call was cancelled for that."""
+        if self._sender.source_error is not None:
+            raise self._sender.source_error
 
 
-class RequestStream(_Writes):
+class RequestStream(_SendingCall):
     """A call with many requests and one answer: `await` gives the answer."""
-
-    def __init__(self, call: Any, method: str, source: _Source | None) -> None:
-        super().__init__(method, source)
-        self._started = call
-
-    @property
-    def _call(self) -> Any:
-        return self._started
 
     def __await__(self) -> Generator[Any, None, Any]:
         return self._answer().__await__()
 
     async def _answer(self) -> Any:
         try:
-            return await self._started
+            return await self._call
         except grpc.aio.AioRpcError as error:
             raise from_rpc_error(error, self._method) from error
         except asyncio.CancelledError:
@@ -186,23 +147,17 @@ class RequestStream(_Writes):
             raise
 
 
-class ResponseStream(_Call):
-    """A call with many answers: `async for`, or `read` until grpc.aio.EOF. Cancelling a read cancels the call."""
+class ResponseStream(Call):
+    """A call with many answers: `async for`, or `read` until grpc.aio.EOF. Cancelling a read cancels the call.
 
-    def __init__(self, start: Start, attempts: Attempts, *, repeatable: bool, source: _Source | None = None) -> None:
-        super().__init__(attempts.method, source)
+    Until its first answer it is begun again while the service is UNAVAILABLE.
+    """
+
+    def __init__(self, start: Callable[[], Any], attempts: Attempts) -> None:
+        super().__init__(start(), attempts.method)
         self._start = start
-        self._attempts = attempts
-        self._repeatable = repeatable
-        self._begin()
-
-    @property
-    def _call(self) -> Any:
-        return self._started
-
-    def _begin(self) -> None:
-        self._started = self._start(self._attempts.left())
-        self._answers = self._started.__aiter__()
+        self._attempts: Attempts | None = attempts
+        self._answers = self._call.__aiter__()
 
     def __aiter__(self) -> AsyncIterator[Any]:
         return self
@@ -214,29 +169,40 @@ class ResponseStream(_Call):
             except grpc.aio.AioRpcError as error:
                 await self._again(error)
                 continue
-            except asyncio.CancelledError:
-                self._raise_source_error()
-                raise
-            self._repeatable = False
+            self._attempts = None
             return answer
 
     async def read(self) -> Any:
         """The next answer; grpc.aio.EOF after the last one."""
-        try:
-            return await anext(self)
-        except StopAsyncIteration:
-            return grpc.aio.EOF
+        return await anext(self, grpc.aio.EOF)
 
     async def _again(self, error: grpc.aio.AioRpcError) -> None:
-        """Begin anew when nothing was answered yet and the error lets one hope; raise it otherwise."""
-        if not self._repeatable:
+        if self._attempts is None:
             raise from_rpc_error(error, self._method) from error
         await self._attempts.again(error)
-        self._begin()
+        self._call = self._start()
+        self._answers = self._call.__aiter__()
 
 
-class DuplexStream(ResponseStream, _Writes):
+class DuplexStream(_SendingCall):
     """A call with many requests and many answers, at once."""
 
-    def __init__(self, start: Start, attempts: Attempts, source: _Source | None) -> None:
-        super().__init__(start, attempts, repeatable=False, source=source)
+    def __init__(self, call: Any, method: str, serialize: Serializer | None, requests: Any) -> None:
+        super().__init__(call, method, serialize, requests)
+        self._answers = call.__aiter__()
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        return self
+
+    async def __anext__(self) -> Any:
+        try:
+            return await anext(self._answers)
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc_error(error, self._method) from error
+        except asyncio.CancelledError:
+            self._raise_source_error()
+            raise
+
+    async def read(self) -> Any:
+        """The next answer; grpc.aio.EOF after the last one."""
+        return await anext(self, grpc.aio.EOF)

@@ -14,6 +14,7 @@ from sless_platform.rpc.calls import MultiCallable
 from sless_platform.rpc.credentials import IdentitySource, ServiceIdentity, UserIdentity, with_identity
 from sless_platform.rpc.options import DEFAULT_IDENTITY_METADATA, MAX_MESSAGE_BYTES, client_options
 from sless_platform.rpc.policy import NO_DEADLINE, CallPolicy, mapped_errors
+from sless_platform.rpc.sending import Serializer
 
 __all__ = [
     "NO_DEADLINE",
@@ -82,19 +83,22 @@ class _TypedChannel(grpc.aio.Channel):
         self._policy = policy
 
     def unary_unary(self, method: str, *args: Any, **kwargs: Any) -> Any:
-        return self._method("unary_unary", method, *args, **kwargs)
+        return self._callable("unary_unary", method, *args, **kwargs)
 
     def unary_stream(self, method: str, *args: Any, **kwargs: Any) -> Any:
-        return self._method("unary_stream", method, *args, **kwargs)
+        return self._callable("unary_stream", method, *args, **kwargs)
 
     def stream_unary(self, method: str, *args: Any, **kwargs: Any) -> Any:
-        return self._method("stream_unary", method, *args, **kwargs)
+        return self._callable("stream_unary", method, *args, **kwargs)
 
     def stream_stream(self, method: str, *args: Any, **kwargs: Any) -> Any:
-        return self._method("stream_stream", method, *args, **kwargs)
+        return self._callable("stream_stream", method, *args, **kwargs)
 
-    def _method(self, kind: str, method: str, *args: Any, **kwargs: Any) -> MultiCallable:
-        return MultiCallable(getattr(self._inner, kind)(method, *args, **kwargs), kind, method, self._policy)
+    def _callable(
+        self, kind: str, method: str, request_serializer: Serializer | None = None, *args: Any, **kwargs: Any
+    ) -> MultiCallable:
+        inner = getattr(self._inner, kind)(method, request_serializer, *args, **kwargs)
+        return MultiCallable(inner, kind, method, request_serializer, self._policy)
 
     async def close(self, grace: float | None = None) -> None:
         await self._inner.close(grace)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NoReturn, TypeAlias
@@ -75,8 +76,10 @@ class Guard:
                 if not hasattr(answers, "__aiter__"):
                     await answers  # a servicer that uses context.write
                     return
-                async for answer in answers:
-                    yield answer
+                # Closed here, not by the garbage collector: its `finally` belongs to this call.
+                async with _closing(answers):
+                    async for answer in answers:
+                        yield answer
             except grpc.aio.AbortError:
                 raise
             except Exception as error:  # noqa: BLE001
@@ -102,11 +105,28 @@ class Guard:
         return await self.bearer(header[len(_BEARER_SCHEME) :].strip())
 
     async def _fail(self, error: Exception, context: Context) -> NoReturn:
-        told = error if isinstance(error, PlatformError) else _unknown()
+        told = _typed(error) or _unknown()
         if told.kind is Kind.INTERNAL:
             log.error("call failed", exc_info=error)
         status = to_status(told, self.error_domain)
         await context.abort(code_of(told), status.message, to_trailing_metadata(status))
+
+
+def _typed(error: Exception) -> PlatformError | None:
+    """The error itself, or the first of a task group all of whose errors are typed; None for what a caller may not see."""
+    if isinstance(error, ExceptionGroup):
+        typed = [_typed(one) for one in error.exceptions]
+        return None if None in typed else typed[0]
+    return error if isinstance(error, PlatformError) else None
+
+
+@asynccontextmanager
+async def _closing(answers: Any) -> AsyncIterator[None]:
+    try:
+        yield
+    finally:
+        if hasattr(answers, "aclose"):
+            await answers.aclose()
 
 
 def _unknown() -> Internal:

@@ -32,10 +32,10 @@ def client_options(max_message_bytes: int) -> Options:
     """Of a channel."""
     return [
         *_common(max_message_bytes),
-        # A peer that restarts is back within a second: the core's own first pause is one second, its longest two minutes.
+        # A peer that restarts is back within a second; the core's own pauses between connects are one second to two minutes.
         ("grpc.initial_reconnect_backoff_ms", 50),
         ("grpc.min_reconnect_backoff_ms", 1_000),
-        ("grpc.max_reconnect_backoff_ms", 1_000),
+        ("grpc.max_reconnect_backoff_ms", 250),
         # Peers are named by deployments, never reached through the proxy of somebody's environment.
         ("grpc.enable_http_proxy", 0),
     ]

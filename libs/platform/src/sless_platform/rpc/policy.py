@@ -13,7 +13,7 @@ from typing import Final
 import grpc
 
 from sless_platform.backoff import Backoff
-from sless_platform.errors import Kind, PlatformError
+from sless_platform.errors import InvalidArgument, Kind, PlatformError
 from sless_platform.logging import bound
 from sless_platform.rpc.credentials import IdentitySource, Metadata
 from sless_platform.rpc.guard import REQUEST_ID_METADATA
@@ -40,7 +40,7 @@ class CallPolicy:
     stream_timeout: timedelta | None = None
     tries: int = 3
     backoff: Backoff = field(
-        default_factory=lambda: Backoff(timedelta(milliseconds=100), timedelta(seconds=1), factor=4)
+        default_factory=lambda: Backoff(timedelta(milliseconds=200), timedelta(seconds=1), factor=4)
     )
 
     def metadata(self, given: Metadata | None) -> list[tuple[str, str | bytes]]:
@@ -53,6 +53,10 @@ class CallPolicy:
         request_id = bound("request_id")
         if request_id is not None and REQUEST_ID_METADATA not in keys:
             sent.append((REQUEST_ID_METADATA, request_id))
+        for key, value in sent:
+            # gRPC itself would fail with an error about a batch, and name no key.
+            if isinstance(value, str) and not (value.isascii() and value.isprintable()):
+                raise InvalidArgument(f"{key} holds characters that cannot be sent in metadata")
         return sent
 
     def attempts(self, method: str, timeout: float | None, default: timedelta | None) -> Attempts:

@@ -89,7 +89,8 @@ def from_outcome(
     status = _sent_status(trailing)
     if status is not None and status.code == code.value[0]:
         return from_status(status)
-    kind = KINDS.get(code, Kind.INTERNAL)
+    # Nobody here cancelled it and no servicer said so: that is how a server that is stopping drops a call.
+    kind = Kind.UNAVAILABLE if code is grpc.StatusCode.CANCELLED else KINDS.get(code, Kind.INTERNAL)
     return class_of(kind)(_own_sentence(kind, method) or details or f"{method} failed: {kind.value}")
 
 
