@@ -93,7 +93,7 @@ FAILURES = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "named"), FAILURES, ids=lambda value: str(value))
+@pytest.mark.parametrize(("arguments", "named"), FAILURES, ids=str)
 def test_a_failure_is_one_sentence_and_no_traceback(platform: Platform, arguments: list[str], named: str) -> None:
     done = platform.sless(*arguments, check=False)
 

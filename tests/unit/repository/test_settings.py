@@ -44,7 +44,7 @@ def reading_code(service: str) -> str:
 
 
 @pytest.mark.fault(43)
-@pytest.mark.parametrize(("service", "field"), FIELDS, ids=lambda value: str(value))
+@pytest.mark.parametrize(("service", "field"), FIELDS, ids=str)
 def test_every_setting_is_read(service: str, field: str) -> None:
     assert re.search(rf"settings\.{field}\b", reading_code(service))
 
