@@ -1,0 +1,186 @@
+"""All instances: started, drained, reaped, ended in time; what became of them is told to whoever asked and to all who follow."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import time
+from collections.abc import Iterable
+
+from .client import Client
+from .folder import RunFolder
+from .instance import Instance, launch
+from .protocol import INVALID, START_FAILED, RequestError, StartSpec
+from .rootfs import Roots
+from .sandbox import Confinement
+
+UNSEEN_ENDS = 1024
+"""Ends remembered until a client has seen them; past that the oldest is forgotten."""
+
+_UNSEEN_TAIL = 8 << 10
+
+Waiting = tuple[Client, object]
+"""A client and the id of its request that waits for an answer."""
+
+
+class Fleet:
+    """Instances by id. Watches their descriptors with the loop's selector, whose keys carry (instance, descriptor)."""
+
+    def __init__(
+        self,
+        selector: selectors.BaseSelector,
+        confinement: Confinement,
+        roots: Roots | None,
+        run_folder: RunFolder,
+        null: int,
+    ) -> None:
+        self.clients: list[Client] = []
+        self._selector = selector
+        self._confinement = confinement
+        self._roots = roots
+        self._run_folder = run_folder
+        self._null = null
+        self._by_id: dict[str, Instance] = {}
+        self._by_pid: dict[int, Instance] = {}
+        self._starts: dict[str, Waiting] = {}
+        self._stops: dict[str, list[Waiting]] = {}
+        self._unseen: dict[str, dict[str, object]] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def start(self, spec: StartSpec, waiting: Waiting) -> None:
+        """Begin to start an instance; answered when its program runs or has failed to. Raises RequestError."""
+        if spec.instance_id in self._by_id:
+            raise RequestError(INVALID, f"the instance {spec.instance_id} runs already")
+        folder = self._run_folder.folder_of(spec.instance_id)
+        instance = launch(spec, self._confinement, self._roots, folder, self._null)
+        self._by_id[spec.instance_id] = self._by_pid[instance.pid] = instance
+        self._starts[spec.instance_id] = waiting
+        self._unseen.pop(spec.instance_id, None)
+        for descriptor in (instance.status, *instance.pipes):
+            self._selector.register(descriptor, selectors.EVENT_READ, (instance, descriptor))
+
+    def stop(self, instance_id: str, grace: float, waiting: Waiting) -> None:
+        """End an instance; answered when it is gone, at once when it is gone already."""
+        instance = self._by_id.get(instance_id)
+        if instance is None:
+            _answer(waiting, {})
+            return
+        self._stops.setdefault(instance_id, []).append(waiting)
+        instance.end(grace)
+
+    def stop_all(self, grace: float) -> None:
+        """End every instance."""
+        for instance in self._by_id.values():
+            instance.end(grace)
+
+    def alive(self) -> list[dict[str, object]]:
+        """Every instance, also those whose program does not run yet."""
+        return [instance.describe() for instance in self._by_id.values()]
+
+    def tell_unseen(self, client: Client) -> None:
+        """Tell a new follower what ended while nobody looked."""
+        for event in self._unseen.values():
+            client.send(event)
+
+    def seen(self, instance_ids: Iterable[str]) -> None:
+        """Forget these ends: somebody has taken note."""
+        for instance_id in instance_ids:
+            self._unseen.pop(instance_id, None)
+
+    def ready(self, instance: Instance, descriptor: int) -> None:
+        """Something can be read from one of the instance's descriptors."""
+        if descriptor == instance.status:
+            open_still = self._hear(instance)
+        else:
+            chunk = instance.read(descriptor)
+            self._pass_on(instance, descriptor, chunk)
+            open_still = chunk != b""
+        if not open_still:
+            self._selector.unregister(descriptor)
+
+    def reap(self) -> None:
+        """Take note of every process that has ended."""
+        while self._by_pid:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                return
+            instance = self._by_pid.pop(pid, None)
+            if instance is not None:
+                self._finish(instance, status)
+
+    def pass_deadlines(self) -> float | None:
+        """Act on deadlines that are over; seconds to the next one, None without any."""
+        now = time.monotonic()
+        for instance in self._by_id.values():
+            if instance.deadline is not None and instance.deadline <= now:
+                instance.late()
+        pending = [instance.deadline for instance in self._by_id.values() if instance.deadline is not None]
+        return max(0.0, min(pending) - now) if pending else None
+
+    def _hear(self, instance: Instance) -> bool:
+        open_still = instance.hear()
+        if instance.running and instance.instance_id in self._starts:
+            _answer(self._starts.pop(instance.instance_id), instance.describe())
+        return open_still
+
+    def _pass_on(self, instance: Instance, pipe: int, chunk: bytes | None) -> None:
+        if not chunk:
+            return
+        stream = instance.pipes[pipe]
+        text = instance.output.take(stream, chunk, time.monotonic())
+        for client in self.clients:
+            if client.following:
+                client.send_output(instance.instance_id, stream, text, len(chunk))
+
+    def _finish(self, instance: Instance, status: int) -> None:
+        instance.reaped(status)
+        self._hear(instance)
+        for pipe in instance.pipes:
+            while chunk := instance.read(pipe):
+                self._pass_on(instance, pipe, chunk)
+        for descriptor in (instance.status, *instance.pipes):
+            if descriptor in self._selector.get_map():
+                self._selector.unregister(descriptor)
+        del self._by_id[instance.instance_id]
+        instance.release()
+        self._tell_end(instance)
+
+    def _tell_end(self, instance: Instance) -> None:
+        waiting = self._starts.pop(instance.instance_id, None)
+        if waiting is not None:
+            failure = instance.failure or RequestError(START_FAILED, "the instance was stopped before its program ran")
+            _answer_error(waiting, failure)
+        else:
+            self._announce(instance)
+        for stopped in self._stops.pop(instance.instance_id, ()):
+            _answer(stopped, {})
+
+    def _announce(self, instance: Instance) -> None:
+        event: dict[str, object] = {
+            "event": "ended",
+            "instance_id": instance.instance_id,
+            "exit_code": instance.exit_code,
+            "signal": instance.signal,
+            "reason": "stopped" if instance.asked_to_end else "ended",
+            "tail": instance.output.tail,
+        }
+        for client in self.clients:
+            client.forget_output(instance.instance_id)
+            if client.following:
+                client.send(event)
+        event["tail"] = instance.output.tail[-_UNSEEN_TAIL:]
+        self._unseen[instance.instance_id] = event
+        while len(self._unseen) > UNSEEN_ENDS:
+            del self._unseen[next(iter(self._unseen))]
+
+
+def _answer(waiting: Waiting, result: dict[str, object]) -> None:
+    client, number = waiting
+    client.send({"id": number, "result": result})
+
+
+def _answer_error(waiting: Waiting, error: RequestError) -> None:
+    client, number = waiting
+    client.send({"id": number, "error": error.payload()})

@@ -1,0 +1,196 @@
+"""One instance as the launcher knows it: its process, its pipes, its end."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import time
+
+from . import folder as folders
+from .output import Output
+from .protocol import EXHAUSTED, INVALID, START_FAILED, RequestError, StartSpec
+from .rootfs import Roots
+from .sandbox import Confinement
+from .spawn import Descriptors, spawn
+
+START_SEC = 10.0
+_PURGE_SEC = 2.0
+_READ_BYTES = 64 << 10
+_LATER = frozenset((errno.EAGAIN, errno.ENOMEM, errno.ENOSPC, errno.EMFILE, errno.ENFILE, errno.EUSERS))
+
+
+class Instance:
+    """From the moment its process is forked until its server has let it go.
+
+    status     descriptor that tells what becomes of the process; for `hear`.
+    pipes      descriptors of what it prints, by the stream's name; for `read`.
+    deadline   monotonic time at which `late` must be called, None for never.
+    failure    why it could not be started, once that is known.
+    running    whether the program runs or has run.
+    """
+
+    def __init__(
+        self, spec: StartSpec, folder: str, pid: int, status: int, pipes: dict[int, str], *, confined: bool
+    ) -> None:
+        self.instance_id = spec.instance_id
+        self.folder = folder
+        self.pid = pid
+        self.status = status
+        self.pipes = pipes
+        self.started_at = time.time()
+        self.running = False
+        self.asked_to_end = False
+        self.failure: RequestError | None = None
+        self.exit_code: int | None = None
+        self.signal: int | None = None
+        self.deadline: float | None = time.monotonic() + START_SEC
+        self.output = Output(time.monotonic())
+        self._confined = confined
+        self._purging = False
+        self._heard = b""
+
+    def describe(self) -> dict[str, object]:
+        """What `start` and `list` answer."""
+        return {
+            "instance_id": self.instance_id,
+            "pid": self.pid,
+            "running": self.running,
+            "socket": folders.socket_path(self.folder),
+            "started_at": self.started_at,
+        }
+
+    def hear(self) -> bool:
+        """Take what the process reports; False when it will report no more."""
+        while True:
+            try:
+                chunk = os.read(self.status, _READ_BYTES)
+            except BlockingIOError:
+                return True
+            if not chunk:
+                return False
+            *lines, self._heard = (self._heard + chunk).split(b"\n")
+            for line in lines:
+                self._note(json.loads(line))
+
+    def read(self, pipe: int) -> bytes | None:
+        """Once what it has printed; empty at the end, None when there is nothing now."""
+        try:
+            return os.read(pipe, _READ_BYTES)
+        except BlockingIOError:
+            return None
+
+    def end(self, grace: float) -> None:
+        """SIGTERM to the program, the end of everything after `grace` seconds. Asked for twice, the earlier end counts."""
+        until = time.monotonic() + grace
+        if not self.running:
+            self.asked_to_end = True
+            self.kill()
+        elif not self.asked_to_end:
+            self.asked_to_end = True
+            self.deadline = until
+            os.kill(self.pid, signal.SIGTERM)
+        elif self.deadline is not None:
+            self.deadline = min(self.deadline, until)
+
+    def kill(self) -> None:
+        """End every process of the instance. The kernel does so with pid 1 of a namespace; at level `none` the reaper does it,
+        and is killed as well when it takes too long."""
+        if self._confined or self._purging:
+            self.deadline = None
+            os.kill(self.pid, signal.SIGKILL)
+            return
+        self._purging = True
+        self.deadline = time.monotonic() + _PURGE_SEC
+        os.kill(self.pid, signal.SIGHUP)
+
+    def late(self) -> None:
+        """The deadline has passed."""
+        if not self.running and self.failure is None:
+            self.failure = RequestError(
+                START_FAILED, f"the program did not run after {START_SEC:.0f} s", step="start a process"
+            )
+        self.kill()
+
+    def reaped(self, wait_status: int) -> None:
+        """Its first process is gone, and all others with it."""
+        self.deadline = None
+        self.hear()
+        code = os.waitstatus_to_exitcode(wait_status)
+        if self.exit_code is None and self.signal is None:
+            self.exit_code, self.signal = (None, -code) if code < 0 else (code, None)
+        if not self.running and self.failure is None:
+            how = f"signal {self.signal}" if self.signal else f"exit code {self.exit_code}"
+            self.failure = RequestError(
+                START_FAILED, f"its process ended before the program ran ({how})", step="start a process"
+            )
+
+    def release(self) -> None:
+        """Close its descriptors, remove its folder."""
+        for descriptor in (self.status, *self.pipes):
+            os.close(descriptor)
+        self.pipes = {}
+        folders.remove(self.folder)
+
+    def _note(self, message: dict[str, object]) -> None:
+        state = message["state"]
+        if state == "running":
+            self.running = True
+            self.deadline = None
+        elif state == "failed":
+            self.failure = refusal(str(message["step"]), int(str(message["errno"])), str(message["message"]))
+        elif state == "ended":
+            code, number = message["exit_code"], message["signal"]
+            self.exit_code = code if isinstance(code, int) else None
+            self.signal = number if isinstance(number, int) else None
+
+
+def launch(spec: StartSpec, confinement: Confinement, roots: Roots | None, folder: str, null: int) -> Instance:
+    """Fork the instance's first process. Raises RequestError, and leaves nothing then."""
+    opened: list[int] = []
+    try:
+        root = None if roots is None else _prepare(spec, roots)
+        opened.append(folders.listen(folder))
+        for _ in range(3):
+            opened += os.pipe()
+        listener, status, status_end, stdout, stdout_end, stderr, stderr_end = opened
+        given = Descriptors(null=null, stdout=stdout_end, stderr=stderr_end, listen=listener, status=status_end)
+        pid = spawn(confinement, spec, root, given)
+    except (OSError, RequestError) as error:
+        for descriptor in opened:
+            os.close(descriptor)
+        folders.remove(folder)
+        if isinstance(error, OSError):
+            raise refusal("start a process", error.errno or 0, describe(error)) from error
+        raise
+    for descriptor in (listener, status_end, stdout_end, stderr_end):
+        os.close(descriptor)
+    for descriptor in (status, stdout, stderr):
+        os.set_blocking(descriptor, False)
+    pipes = {stdout: "stdout", stderr: "stderr"}
+    return Instance(spec, folder, pid, status, pipes, confined=confinement.namespaces)
+
+
+def refusal(step: str, number: int, what: str) -> RequestError:
+    """The answer to a start whose `step` failed with the error `number`; one that may succeed later says so by its code."""
+    code = EXHAUSTED if number in _LATER else START_FAILED
+    return RequestError(code, f"could not {step}: {what}", step=step, errno=number)
+
+
+def describe(error: OSError) -> str:
+    """`object: reason`."""
+    return f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error)
+
+
+def _prepare(spec: StartSpec, roots: Roots) -> str:
+    """The root that the instance begins with, and in it a place for each layer."""
+    for source, _ in spec.layers:
+        if not os.path.isdir(source):
+            raise RequestError(
+                INVALID, f"the layer {source} is no folder that the launcher can see", step="show the layers"
+            )
+    root = roots.root_for(spec.prefixes)
+    for _, target in spec.layers:
+        root.add_folder(target)
+    return root.path

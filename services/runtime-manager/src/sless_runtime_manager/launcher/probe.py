@@ -1,0 +1,111 @@
+"""What this machine allows: tried out, not guessed from its settings."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+
+from . import sandbox
+from .folder import RunFolder
+from .instance import describe, launch
+from .protocol import RequestError, StartSpec
+from .rootfs import Roots
+from .sandbox import Confinement
+
+PROBE_SEC = 10
+_DONE = "done"
+_PROGRAMS = ("/bin/true", "/usr/bin/true")
+# Settings that forbid user namespaces: where, the value that does so, and what to set instead.
+_SETTINGS = (
+    ("/proc/sys/kernel/unprivileged_userns_clone", "0", "kernel.unprivileged_userns_clone=1"),
+    ("/proc/sys/user/max_user_namespaces", "0", "user.max_user_namespaces=10000"),
+    ("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1", "kernel.apparmor_restrict_unprivileged_userns=0"),
+)
+_NO_USER_NAMESPACES = "no user namespaces here: the limit on processes counts all instances of one owner together"
+
+
+def find_confinement(tenant_base: int | None, run_folder: RunFolder, null: int) -> tuple[Confinement, str]:
+    """The strongest confinement that works here, and one sentence on why it isn't more (empty when it is all).
+
+    Each is tried by a child that starts a program under it, as an instance would be; nothing of it stays in `run_folder`.
+    """
+    full = Confinement(namespaces=True, user_namespaces=True, tenant_base=tenant_base)
+    failure = _try_out(full, run_folder, null)
+    if failure is None:
+        return full, ""
+    if tenant_base is not None:
+        without_users = Confinement(namespaces=True, user_namespaces=False, tenant_base=tenant_base)
+        if _try_out(without_users, run_folder, null) is None:
+            return without_users, f"{_NO_USER_NAMESPACES} ({failure}{_advice()})"
+    plain = Confinement(namespaces=False, user_namespaces=False, tenant_base=tenant_base)
+    return plain, f"namespaces cannot be used here: {failure}{_advice()}"
+
+
+def _try_out(confinement: Confinement, run_folder: RunFolder, null: int) -> str | None:
+    """None when a program ran to its end, else what failed."""
+    result, result_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        _run_trial(confinement, run_folder, null, result_end)
+    os.close(result_end)
+    answered, _, _ = select.select([result], [], [], PROBE_SEC)
+    text = os.read(result, 65536).decode() if answered else f"no program ran within {PROBE_SEC} s"
+    os.close(result)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return None if text == _DONE else text or "the probe ended without an answer"
+
+
+def _run_trial(confinement: Confinement, run_folder: RunFolder, null: int, result: int) -> None:
+    """In the probe's child; never returns."""
+    try:
+        text = _trial(confinement, run_folder, null)
+        os.write(result, text.encode())
+    finally:
+        os._exit(0)
+
+
+def _trial(confinement: Confinement, run_folder: RunFolder, null: int) -> str:
+    """_DONE, or what failed."""
+    program = next((path for path in _PROGRAMS if os.path.exists(path)), None)
+    if program is None:
+        return f"none of {', '.join(_PROGRAMS)} is there to try with"
+    try:
+        sandbox.enter_own_mounts()
+        instance = launch(_spec(program), confinement, Roots(run_folder.roots), run_folder.folder_of("probe"), null)
+        instance.reaped(os.waitpid(instance.pid, 0)[1])
+        instance.release()
+    except OSError as error:
+        return describe(error)
+    except RequestError as error:
+        return error.message
+    if instance.failure is not None:
+        return instance.failure.message
+    return _DONE if instance.exit_code == 0 else f"{program} ended with {instance.exit_code or instance.signal}"
+
+
+def _spec(program: str) -> StartSpec:
+    return StartSpec(
+        {
+            "instance_id": "probe",
+            "uid_index": 0,
+            "argv": [program],
+            "env": {},
+            "prefixes": [],
+            "layers": [],
+            "memory_mb": 64,
+            "allowance_mb": 64,
+        }
+    )
+
+
+def _advice() -> str:
+    for path, forbidden, setting in _SETTINGS:
+        try:
+            with open(path, encoding="ascii") as file:
+                if file.read().strip() == forbidden:
+                    return f"; the administrator can allow it: sysctl {setting}"
+        except OSError:
+            continue
+    return ""

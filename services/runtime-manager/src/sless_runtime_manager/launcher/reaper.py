@@ -1,0 +1,122 @@
+"""Pid 1 of an instance: runs the program as pid 2, hands SIGTERM on, reaps what is left over, reports how the program ended.
+
+As pid 1 the program itself could not be ended by signals it has no handler for, and orphans would pile up.
+At level `none` the same process stands above the program without being pid 1; it then also has to end what the program leaves.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable
+
+WATCHED = frozenset({signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP})
+"""Blocked from before this process exists; SIGHUP means: end everything now."""
+
+_PURGE_ROUNDS = 200
+
+
+def report(status: int, message: dict[str, object]) -> None:
+    """Tell the launcher, one JSON object a line. OSError when there is no launcher any more."""
+    os.write(status, json.dumps(message).encode() + b"\n")
+
+
+def run(status: int, program: Callable[[], None], *, purge: bool) -> int:
+    """Fork `program` (which never returns when all is well), see it through, answer the exit code to end with.
+
+    `purge`: no pid namespace will take the program's descendants away, so this does.
+    """
+    failed_read, failed_write = os.pipe()
+    main = os.fork()
+    if main == 0:
+        _exec(program, failed_write)
+    os.close(failed_write)
+    _let_go(keep={status, failed_read})
+    failure = os.read(failed_read, 4096)  # Empty as soon as the program's file has taken the fork's place.
+    os.close(failed_read)
+    if failure:
+        os.waitpid(main, 0)
+        os.write(status, failure)
+        return 127
+    report(status, {"state": "running"})
+    code = _see_through(main, purge=purge)
+    report(status, {"state": "ended", "exit_code": code if code >= 0 else None, "signal": -code if code < 0 else None})
+    return code if code >= 0 else 128 - code
+
+
+def _exec(program: Callable[[], None], failed: int) -> None:
+    try:
+        program()
+    except OSError as error:
+        what = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)
+        report(failed, {"state": "failed", "step": "run the program", "errno": error.errno, "message": what})
+    finally:
+        os._exit(127)
+
+
+def _let_go(keep: set[int]) -> None:
+    """Close the program's ends of its pipes and its socket, which must close when the program closes them."""
+    for descriptor in (0, 1, 2, 3):
+        if descriptor not in keep:
+            os.close(descriptor)
+
+
+def _see_through(main: int, *, purge: bool) -> int:
+    """Until `main` is gone: its exit code, or minus the signal that ended it."""
+    while True:
+        number = signal.sigwait(WATCHED)
+        if number == signal.SIGTERM:
+            os.kill(main, signal.SIGTERM)
+        elif number == signal.SIGHUP and purge:
+            os.kill(main, signal.SIGKILL)
+        code = _reap(main)
+        if code is not None:
+            if purge:
+                _end_descendants()
+            return code
+
+
+def _reap(main: int) -> int | None:
+    """Collect every ended child; `main`'s code when it is among them."""
+    found = None
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return found
+        if pid == 0:
+            return found
+        if pid == main:
+            found = os.waitstatus_to_exitcode(status)
+
+
+def _end_descendants() -> None:
+    """Kill children, and theirs as they become ours (this process is their subreaper), until none is left."""
+    for _ in range(_PURGE_ROUNDS):
+        for pid in _children():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except (ProcessLookupError, PermissionError):
+                continue
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            return
+        time.sleep(0.005)
+
+
+def _children() -> list[int]:
+    me, found = os.getpid(), []
+    for name in os.listdir("/proc"):
+        if name.isdecimal():
+            try:
+                with open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as file:
+                    parent = int(file.read().rpartition(")")[2].split()[1])
+            except (OSError, IndexError):
+                continue
+            if parent == me:
+                found.append(int(name))
+    return found

@@ -1,0 +1,113 @@
+"""From the launcher to a running instance: one fork, the confinement, one more fork, the program."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+
+from . import reaper, sandbox
+from . import syscalls as sys
+from .protocol import StartSpec
+from .sandbox import Confinement
+
+LISTEN_FD = 3
+_STATUS_FD = 4
+_FIRST_FREE = 5
+_ABOVE_ALL = 16
+_COMMAND_LINE = sandbox.CommandLine()
+
+
+class Descriptors:
+    """What of the launcher's an instance gets: its null device, output pipes, listening socket, and the status pipe."""
+
+    __slots__ = ("listen", "null", "status", "stderr", "stdout")
+
+    def __init__(self, *, null: int, stdout: int, stderr: int, listen: int, status: int) -> None:
+        self.null = null
+        self.stdout = stdout
+        self.stderr = stderr
+        self.listen = listen
+        self.status = status
+
+    def take(self) -> None:
+        """Put them at 0, 1, 2, LISTEN_FD and the status pipe's place, and close everything else."""
+        wanted = (self.null, self.stdout, self.stderr, self.listen, self.status)
+        moved = [fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _ABOVE_ALL) for descriptor in wanted]
+        for place, descriptor in enumerate(moved):
+            os.dup2(descriptor, place, inheritable=place != _STATUS_FD)
+        sys.close_from(_FIRST_FREE)
+
+
+def spawn(confinement: Confinement, spec: StartSpec, root: str | None, descriptors: Descriptors) -> int:
+    """Start the process that becomes the instance's pid 1; its pid. What happens to it further comes by the status pipe.
+
+    Raises OSError when not even the process could be made.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, reaper.WATCHED)
+    try:
+        pid = sys.fork_into(sandbox.NAMESPACES) if confinement.namespaces else os.fork()
+        if pid == 0:
+            _become_instance(confinement, spec, root, descriptors)
+        return pid
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _become_instance(confinement: Confinement, spec: StartSpec, root: str | None, descriptors: Descriptors) -> None:
+    """The child's whole life; never returns."""
+    code = 127
+    step = "take over the descriptors"
+    try:
+        signal.set_wakeup_fd(-1)
+        descriptors.take()
+        _disguise()
+        for name, action in sandbox.steps(confinement, spec, root):
+            step = name
+            action()
+        step = "follow the launcher"
+        _follow_launcher(confinement)
+        code = reaper.run(_STATUS_FD, lambda: _run_program(confinement, spec), purge=not confinement.namespaces)
+    except OSError as error:
+        _tell(step, error)
+    finally:
+        os._exit(code)
+
+
+def _tell(step: str, error: OSError) -> None:
+    what = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)
+    with contextlib.suppress(OSError):  # The launcher is gone; so is this process in a moment.
+        reaper.report(_STATUS_FD, {"state": "failed", "step": step, "errno": error.errno, "message": what})
+
+
+def _disguise() -> None:
+    sys.set_name("sless-init")
+    _COMMAND_LINE.replace(b"sless-init")
+
+
+def _follow_launcher(confinement: Confinement) -> None:
+    """End when the launcher ends. Had it ended already, the report would fail, and with it this process."""
+    if confinement.namespaces:
+        sandbox.die_with_parent(signal.SIGKILL)
+    else:
+        sys.prctl(sys.PR_SET_CHILD_SUBREAPER, 1)
+        sandbox.die_with_parent(signal.SIGHUP)
+    reaper.report(_STATUS_FD, {"state": "confined"})
+
+
+def _run_program(confinement: Confinement, spec: StartSpec) -> None:
+    """In the program's process: the last steps, then the program. Returns never; raises OSError."""
+    os.setsid()
+    if not confinement.namespaces:
+        sandbox.die_with_parent(signal.SIGKILL)
+    # RLIMIT_NPROC counts all processes of the user in this user namespace: without one of its own it would count
+    # the whole desktop of an ordinary user.
+    counted = confinement.user_namespaces or confinement.tenant_base is not None
+    sandbox.limit_resources(spec, count_processes=counted)
+    for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    os.umask(0o022)
+    os.chdir(spec.cwd)
+    os.execve(spec.argv[0], spec.argv, {**spec.env, "SLESS_LISTEN_FD": str(LISTEN_FD)})  # noqa: S606

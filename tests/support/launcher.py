@@ -1,0 +1,289 @@
+"""A real launcher in a process of its own, under each of the conditions that it may meet, and a plain client of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sless_runtime_manager import launcher as launcher_package
+from sless_runtime_manager.adapters.local.interpreters import Interpreter, inspect
+
+LAUNCHER = Path(launcher_package.__file__).parent
+ORDINARY_UID = 23_456
+UID_BASE = 300_000
+PATIENCE_SEC = 20.0
+
+Message = dict[str, Any]
+
+# Each runs in place of the launcher's first moments, as the launcher's user, and takes something away from it.
+_FORBID = """
+import ctypes, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+def need(result):
+    if result != 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+def own_user_namespace(ids):
+    uid, gid = os.getuid(), os.getgid()
+    need(libc.unshare(0x10000000))
+    if not ids:
+        open("/proc/self/setgroups", "w").write("deny")
+    open("/proc/self/gid_map", "w").write(ids or f"{gid} {gid} 1")
+    open("/proc/self/uid_map", "w").write(ids or f"{uid} {uid} 1")
+    open("/proc/sys/user/max_user_namespaces", "w").write("0")
+"""
+_NO_ADMIN = _FORBID + "need(libc.prctl(24, 21, 0, 0, 0))\n"  # PR_CAPBSET_DROP, CAP_SYS_ADMIN
+_NO_USER_NAMESPACES = _FORBID + "own_user_namespace(None if os.getuid() else '0 0 4294967295')\n"
+_EXEC = "os.execve(sys.executable, [sys.executable, *sys.argv[1:]], {})\n"
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """Under which a launcher is started.
+
+    uid     the user it runs as; 0 only where the tests run as root.
+    forbid  Python that takes something away first.
+    level   what it must report then; None where that is the machine's to say.
+    """
+
+    name: str
+    uid: int
+    forbid: str = ""
+    level: str | None = None
+
+
+def conditions() -> list[Conditions]:
+    """All that this machine allows to try."""
+    own = os.getuid()
+    ordinary = ORDINARY_UID if own == 0 else own
+    tried = [
+        Conditions("ordinary", ordinary),
+        Conditions("ordinary, no user namespaces", ordinary, _NO_USER_NAMESPACES, "none"),
+    ]
+    if own == 0:
+        tried += [
+            Conditions("root", 0),
+            Conditions("root, no user namespaces", 0, _NO_USER_NAMESPACES),
+            Conditions("root, no mounts", 0, _NO_ADMIN, "none"),
+        ]
+    return tried
+
+
+@contextmanager
+def acting_as(uid: int) -> Iterator[None]:
+    """This process as that user, where it is root: the launcher serves its own user alone."""
+    own = os.geteuid()
+    if own != uid:
+        os.seteuid(uid)
+    try:
+        yield
+    finally:
+        if own != uid:
+            os.seteuid(own)
+
+
+class LauncherClient:
+    """One connection. Events that come while an answer is awaited are kept in `events`."""
+
+    def __init__(self, path: Path, uid: int) -> None:
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.settimeout(PATIENCE_SEC)
+        with acting_as(uid):
+            self._socket.connect(str(path))
+        self._file = self._socket.makefile("rwb")
+        self._number = 0
+        self.events: list[Message] = []
+        self.answers: dict[int, Message] = {}
+
+    def send(self, op: str, **fields: Any) -> int:
+        """A request; its id."""
+        self._number += 1
+        self._file.write(json.dumps({"id": self._number, "op": op, **fields}).encode() + b"\n")
+        self._file.flush()
+        return self._number
+
+    def receive(self) -> Message:
+        """The next message."""
+        line = self._file.readline()
+        if not line:
+            raise EOFError("the launcher closed the connection")
+        message: Message = json.loads(line)
+        return message
+
+    def answer(self, number: int) -> Message:
+        """The answer to that request."""
+        while number not in self.answers:
+            self._keep(self.receive())
+        return self.answers.pop(number)
+
+    def _keep(self, message: Message) -> None:
+        if "id" in message:
+            self.answers[message["id"]] = message
+        else:
+            self.events.append(message)
+
+    def call(self, op: str, **fields: Any) -> Message:
+        """A request's result; AssertionError for an error."""
+        answer = self.answer(self.send(op, **fields))
+        assert "result" in answer, answer
+        result: Message = answer["result"]
+        return result
+
+    def error(self, op: str, **fields: Any) -> Message:
+        """A request's error."""
+        answer = self.answer(self.send(op, **fields))
+        assert "error" in answer, answer
+        error: Message = answer["error"]
+        return error
+
+    def event(self, accepts: Callable[[Message], bool]) -> Message:
+        """The next event that is accepted; others stay."""
+        looked_at = 0
+        while True:
+            for position in range(looked_at, len(self.events)):
+                if accepts(self.events[position]):
+                    return self.events.pop(position)
+            looked_at = len(self.events)
+            self._keep(self.receive())
+
+    def ended(self, instance_id: str) -> Message:
+        """The instance's end."""
+        return self.event(lambda event: event["event"] == "ended" and event["instance_id"] == instance_id)
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._file.close()
+        self._socket.close()
+
+
+@dataclass
+class Launcher:
+    """A launcher that runs. `data` is a private folder such as the platform keeps its secrets in."""
+
+    base: Path
+    conditions: Conditions
+    python: Interpreter
+    process: subprocess.Popen[bytes]
+    clients: list[LauncherClient] = field(default_factory=list)
+
+    @property
+    def run(self) -> Path:
+        """The run folder."""
+        return self.base / "run"
+
+    @property
+    def socket(self) -> Path:
+        """Where it listens."""
+        return self.base / "launcher.sock"
+
+    @property
+    def data(self) -> Path:
+        """A data folder."""
+        return self.base / "data"
+
+    def connect(self) -> LauncherClient:
+        """A new client."""
+        client = LauncherClient(self.socket, self.conditions.uid)
+        self.clients.append(client)
+        return client
+
+    def spec(self, instance_id: str, code: str, **fields: Any) -> Message:
+        """A spec that runs this Python code."""
+        return {
+            "instance_id": instance_id,
+            "uid_index": 0,
+            "argv": [str(self.python.executable), "-I", "-S", "-c", code],
+            "env": {"PATH": "/usr/bin:/bin", "HOME": "/tmp"},
+            "prefixes": self.python.exposed([]),
+            "layers": [],
+            "memory_mb": 128,
+            "allowance_mb": 64,
+            **fields,
+        }
+
+    def stop(self) -> None:
+        """SIGTERM, and its end."""
+        if self.process.poll() is None:
+            self.process.terminate()
+        self.process.wait(PATIENCE_SEC)
+
+
+@contextmanager
+def running_launcher(under: Conditions, *, keep: Path | None = None) -> Iterator[Launcher]:
+    """A launcher under these conditions; `keep` is the folder of one that ran before."""
+    base = keep or Path(tempfile.mkdtemp(prefix="sl-", dir="/tmp"))
+    try:
+        if keep is None:
+            _lay_out(base, under)
+        launcher = Launcher(base, under, _python_for(under), _start(base, under))
+        try:
+            yield launcher
+        finally:
+            for client in launcher.clients:
+                client.close()
+            if launcher.process.poll() is None:
+                launcher.process.send_signal(signal.SIGCONT)
+            launcher.stop()
+    finally:
+        if keep is None:
+            shutil.rmtree(base)
+
+
+def _lay_out(base: Path, under: Conditions) -> None:
+    shutil.copytree(LAUNCHER, base / "launcher", ignore=shutil.ignore_patterns("__pycache__"))
+    (base / "data").mkdir(mode=0o700)
+    (base / "data" / "secrets.json").write_text('{"password": "platform-secret"}')
+    (base / "data" / "secrets.json").chmod(0o600)
+    if under.uid != os.getuid():
+        for path in [base, *base.rglob("*")]:
+            os.chown(path, under.uid, under.uid)
+
+
+def _start(base: Path, under: Conditions) -> subprocess.Popen[bytes]:
+    path = base / "launcher.sock"
+    path.unlink(missing_ok=True)
+    python = str(_python_for(under).executable)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        os.chown(path, under.uid, under.uid)
+        program = ["-I", "-S", str(base / "launcher" / "__main__.py")]
+        options = ["--listen-fd", str(listener.fileno()), "--run-dir", str(base / "run"), "--uid-base", str(UID_BASE)]
+        first = [python, "-I", "-S", "-c", under.forbid + _EXEC] if under.forbid else [python]
+        return subprocess.Popen(
+            [*first, *program, *options], env={}, pass_fds=[listener.fileno()], cwd="/", **_user(under)
+        )
+
+
+def _user(under: Conditions) -> Mapping[str, Any]:
+    if under.uid == os.getuid():
+        return {}
+    return {"user": under.uid, "group": under.uid, "extra_groups": []}
+
+
+def _python_for(under: Conditions) -> Interpreter:
+    """The interpreter of these tests where the launcher's and the instances' users can reach it, else Debian's."""
+    base = getattr(sys, "_base_executable", sys.executable)
+    reachable = under.uid == os.getuid() and not (under.uid == 0 and under.level == "none")
+    found = inspect(Path(base if reachable else "/usr/bin/python3"))
+    assert found is not None, "this test needs a Python that every user can run, at /usr/bin/python3"
+    return found
+
+
+def wait_until(condition: Callable[[], bool], what: str, patience_sec: float = PATIENCE_SEC) -> None:
+    """Return as soon as `condition` holds; AssertionError with `what` when it does not in time."""
+    until = time.monotonic() + patience_sec
+    while not condition():
+        assert time.monotonic() < until, f"not within {patience_sec} s: {what}"
+        time.sleep(0.01)
