@@ -1,0 +1,1 @@
+"""The builder's ports, made of something."""

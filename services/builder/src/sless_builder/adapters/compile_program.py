@@ -1,0 +1,86 @@
+"""Compiles Python source that nobody trusts; run by the runtime's own interpreter as `python -I -S`, one process a build.
+
+Nothing of the platform and little of the standard library is imported: each import is time that every build waits.
+The process has no file, no environment and no credential: sources come on stdin, results go to stdout. Before it
+reads the first byte it has given up its user, and limits itself.
+
+Arguments: user id (0: keep the own), CPU seconds, bytes of memory. Numbers on the wire are big-endian u32.
+In:  length of the path, length of the source, path, source.
+Out: one byte `+` or `-`, length, then the .pyc, or `kind NUL line NUL column NUL message NUL source line`.
+"""
+
+import _imp
+import marshal
+import posix
+import resource
+import sys
+from _frozen_importlib_external import MAGIC_NUMBER
+
+_SHOWN = 500
+_UNCHECKED_HASH = (1).to_bytes(4, "little")  # PEP 552: the interpreter believes the .pyc without looking at the source
+
+
+def _confine(uid: int, cpu_sec: int, memory: int) -> None:
+    # Above the soft limit comes SIGXCPU, which tells a slow source from a want of memory; at the hard one SIGKILL.
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu_sec, cpu_sec + 5))
+    for limit, value in (
+        (resource.RLIMIT_AS, memory),
+        (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_NOFILE, 16),  # a source's encoding is a module of the standard library, read when it is met
+    ):
+        resource.setrlimit(limit, (value, value))
+    if uid:
+        posix.setgroups([])
+        posix.setresgid(uid, uid, uid)
+        posix.setresuid(uid, uid, uid)
+    # After the change of user: the limit counts the new user's processes.
+    resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+
+
+def _read(count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        chunk = posix.read(0, min(count - len(data), 1 << 20))
+        if not chunk:
+            raise SystemExit(0)
+        data += chunk
+    return data
+
+
+def _write(data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[posix.write(1, view) :]
+
+
+def _compiled(path: str, source: bytes) -> bytes:
+    code = compile(source, path, "exec", dont_inherit=True, optimize=0)
+    key = int.from_bytes(MAGIC_NUMBER, "little")
+    return bytes(MAGIC_NUMBER) + _UNCHECKED_HASH + _imp.source_hash(key, source) + marshal.dumps(code)
+
+
+def _problem(error: BaseException) -> bytes:
+    fields: list[object] = [type(error).__name__, 0, 0, str(error), ""]
+    if isinstance(error, SyntaxError):
+        fields[1:] = [error.lineno or 0, error.offset or 0, error.msg, error.text or ""]
+    texts = (str(field).replace("\0", " ")[:_SHOWN] for field in fields)
+    return "\0".join(texts).encode("utf-8", "backslashreplace")
+
+
+def main() -> None:
+    """Answer until stdin ends."""
+    _confine(*(int(argument) for argument in sys.argv[1:4]))
+    while True:
+        sizes = _read(8)
+        path = _read(int.from_bytes(sizes[:4], "big")).decode()
+        source = _read(int.from_bytes(sizes[4:], "big"))
+        try:
+            kind, answer = b"+", _compiled(path, source)
+        except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError) as error:
+            kind, answer = b"-", _problem(error)
+        _write(kind + len(answer).to_bytes(4, "big") + answer)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What the builder knows without touching anything: archives, layers, builds."""

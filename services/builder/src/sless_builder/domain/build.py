@@ -1,0 +1,135 @@
+"""Builds: one a version; what is known of it, and how it may end."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final, NewType
+
+VersionUid = NewType("VersionUid", str)
+FunctionUid = NewType("FunctionUid", str)
+
+MAX_FAILURES: Final = 5
+"""How often the platform may fail at one build before the build is given up."""
+
+MESSAGE_CHARACTERS: Final = 2_000
+"""The most that a version's message holds."""
+
+
+class BuildState(enum.Enum):
+    """How far a build is; the names are those of a version's states."""
+
+    PENDING = "pending"
+    BUILDING = "building"
+    BUILT = "built"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def final(self) -> bool:
+        """Whether nothing more happens."""
+        return self not in (BuildState.PENDING, BuildState.BUILDING)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What is to be built: a version as the registry tells of it. `number` is 1, 2, 3… within its function."""
+
+    version_uid: VersionUid
+    function_uid: FunctionUid
+    namespace: str
+    name: str
+    number: int
+    code_sha256: str
+    runtime: str
+    entrypoint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A build that a worker has; it is that worker's as long as no other attempt has begun and its lease runs.
+
+    attempt    from 1; every claim of the build has one of its own.
+    failures   how often the platform has failed at it so far.
+    log_bytes  how much log there is of earlier attempts.
+    """
+
+    source: Source
+    owner: str
+    attempt: int
+    failures: int = 0
+    log_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a build failed.
+
+    reason   for programs, such as SYNTAX_ERROR.
+    message  a sentence for people.
+    file     relative to the archive's root; "" when there is none.
+    line     from 1; 0 when there is none.
+    package  "" when there is none.
+    quote    the line at fault as it stands in the file, perhaps with a mark below; shown in the log.
+    """
+
+    reason: str
+    message: str
+    file: str = ""
+    line: int = 0
+    package: str = ""
+    quote: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a build gave: layers' digests ("sha256:…", base first), the image with its digest, and whether all was there already."""
+
+    layers: tuple[str, ...]
+    image_ref: str
+    cached: bool
+
+
+class UserError(Exception):
+    """The user's mistake: trying again would end the same way."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.message)
+        self.problem = problem
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What the registry is to be told of a build. `attempt` and `state` are what it is told once."""
+
+    version_uid: VersionUid
+    attempt: int
+    state: BuildState
+    message: str = ""
+    problem: Problem | None = None
+    result: Result | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+
+
+def gave_up(failures: int, why: str) -> Problem:
+    """The end of a build at which the platform failed too often."""
+    return Problem(
+        "PLATFORM", f"the platform failed {failures} times at this build, last: {why}; upload the code again"
+    )
+
+
+def pause_after(failures: int) -> timedelta:
+    """How long a build waits after the platform's n-th failure at it: 1, 2, 4, 8 s…"""
+    return timedelta(seconds=2 ** max(failures - 1, 0))
+
+
+def log_end(text: str, limit: int = MESSAGE_CHARACTERS) -> str:
+    """The log's last whole lines, together at most `limit` characters."""
+    text = text.rstrip("\n")
+    if len(text) <= limit:
+        return text
+    end = text[-limit:]
+    _, newline, whole = end.partition("\n")
+    return whole if newline else end
