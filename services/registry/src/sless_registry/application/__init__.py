@@ -1,0 +1,1 @@
+"""What the registry does: one module a group of RPCs, one method an RPC."""

@@ -1,0 +1,1 @@
+"""Functions, versions and their rules; pure: time and identities are passed in."""
