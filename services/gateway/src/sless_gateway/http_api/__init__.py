@@ -1,0 +1,1 @@
+"""HTTP: the route table, what requests may say, what answers look like."""

@@ -1,0 +1,202 @@
+"""What a client may say of a function, and how it is told that it said something else.
+
+The Structs below are the shapes; msgspec checks them. Ranges and names are for the registry to judge, but for
+numbers that the contract's fields cannot carry.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+from sless_contracts import catalog
+from sless_platform.errors import InvalidArgument
+
+from sless_gateway.domain import Access, FunctionConfig, KeptSecret, Kind, Replicas, SecretValue
+
+_SHOWN_CHARS: Final = 80
+
+
+class ReplicasForm(msgspec.Struct, forbid_unknown_fields=True):
+    """`replicas` as an object; what is left out has the kind's default."""
+
+    min: int | None = None
+    max: int | None = None
+    concurrency: int | None = None
+
+
+class KeptSecretForm(msgspec.Struct, forbid_unknown_fields=True):
+    """A secret variable that keeps its value."""
+
+    sha256: str
+
+
+class FunctionForm(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The body of a create and of a replace. null is the same as left out."""
+
+    runtime: str
+    entrypoint: str
+    name: str | None = None
+    display_name: str | None = None
+    description: str | None = None
+    memory_mb: int | None = None
+    timeout_sec: int | None = None
+    env_vars: dict[str, str] | None = None
+    replicas: int | ReplicasForm | None = None
+    labels: dict[str, str] | None = None
+    access: str | None = None
+    idempotent: bool | None = None
+    secret_env: dict[str, str | KeptSecretForm] | None = None
+    # Read-only: ignored, so that what was read can be written back.
+    namespace: Any = None
+    kind: Any = None
+    status: Any = None
+    phase: Any = None
+    message: Any = None
+    generation: Any = None
+    observed_generation: Any = None
+    active_version: Any = None
+    image_ref: Any = None
+    url: Any = None
+    invoke_url: Any = None
+    last_built_at: Any = None
+    created_at: Any = None
+    updated_at: Any = None
+
+
+def function_form(body: Mapping[str, Any]) -> FunctionForm:
+    """The shape that a body has. Raises InvalidArgument naming the field and the value."""
+    try:
+        return msgspec.convert(body, FunctionForm)
+    except msgspec.ValidationError as error:
+        raise _told(str(error), body) from None
+
+
+def config_of(form: FunctionForm, kind: Kind) -> FunctionConfig:
+    """The whole configuration: what the form says, defaults of the catalogue for what it leaves out."""
+    return FunctionConfig(
+        runtime=form.runtime,
+        entrypoint=form.entrypoint,
+        display_name=form.display_name or "",
+        description=form.description or "",
+        memory_mb=_within("memory_mb", form.memory_mb, catalog.MEMORY_MB, catalog.DEFAULT_MEMORY_MB),
+        timeout_sec=_timeout(form.timeout_sec, kind),
+        env_vars=form.env_vars or {},
+        secret_env={name: _secret(value) for name, value in (form.secret_env or {}).items()},
+        replicas=_replicas(form.replicas, catalog.DEFAULTS[kind.value]),
+        labels=form.labels or {},
+        access=_access(form.access),
+        idempotent=form.idempotent or False,
+    )
+
+
+def _timeout(seconds: int | None, kind: Kind) -> int | None:
+    if kind is Kind.SERVICE and not seconds:
+        return None
+    if seconds is None:
+        return catalog.DEFAULTS[kind.value].timeout_sec
+    return _within("timeout_sec", seconds, catalog.TIMEOUT_SEC, 0)
+
+
+def _replicas(value: int | ReplicasForm | None, defaults: catalog.KindDefaults) -> Replicas:
+    if isinstance(value, int):
+        value = ReplicasForm(min=_within("replicas", value, catalog.REPLICAS, 0), max=value)
+    form = value or ReplicasForm()
+    return Replicas(
+        _within("replicas.min", form.min, catalog.REPLICAS, defaults.min_replicas),
+        _within("replicas.max", form.max, catalog.REPLICAS, defaults.max_replicas),
+        _within("replicas.concurrency", form.concurrency, catalog.CONCURRENCY, defaults.concurrency),
+    )
+
+
+def _within(name: str, value: int | None, bounds: catalog.Range, default: int) -> int:
+    """The value, or the default for None. The contract says 0 for "the default" and has 32 bits, so what it would not
+    carry as it is meant is judged here already, by the same range.
+    """
+    if value is None:
+        return default
+    if value not in bounds:
+        raise InvalidArgument(f"{name} must be {bounds}, not {value}", field=name)
+    return value
+
+
+def _access(value: str | None) -> Access:
+    if value is None:
+        return Access.PUBLIC
+    try:
+        return Access(value)
+    except ValueError:
+        raise InvalidArgument(f"access must be public or authenticated, not {_shown(value)}", field="access") from None
+
+
+def _secret(value: str | KeptSecretForm) -> SecretValue:
+    return KeptSecret(value.sha256) if isinstance(value, KeptSecretForm) else value
+
+
+_UNKNOWN: Final = re.compile(r"Object contains unknown field `(?P<name>.*?)`(?: - at `\$\.(?P<path>.*)`)?", re.DOTALL)
+_MISSING: Final = re.compile(r"Object missing required field `(?P<name>.*?)`(?: - at `\$\.(?P<path>.*)`)?")
+_EXPECTED: Final = re.compile(r"Expected `(?P<types>.*?)`, got `.*?` - at `\$\.(?P<path>.*)`")
+_WORDS: Final = {
+    "int": "a whole number",
+    "str": "a string",
+    "bool": "true or false",
+    "object": "an object",
+}
+_WORDS_OF_FIELDS: Final = {
+    "secret_env": 'a string, or {"sha256": …} to keep the stored value',
+    "replicas": "a whole number, or an object with min, max and concurrency",
+}
+
+
+def _told(message: str, body: Mapping[str, Any]) -> InvalidArgument:
+    """msgspec's message as a sentence of ours."""
+    if match := _UNKNOWN.fullmatch(message):
+        name = _joined(match["path"], match["name"], body)
+        return InvalidArgument(f"unknown field {_shown(name)}", field=name)
+    if match := _MISSING.fullmatch(message):
+        name = _joined(match["path"], match["name"], body)
+        return InvalidArgument(f"{name} is required", field=name)
+    if match := _EXPECTED.fullmatch(message):
+        return _mismatch(match["types"], match["path"], body)
+    return InvalidArgument(f"the body can't be understood: {message}")
+
+
+def _mismatch(types: str, path: str, body: Mapping[str, Any]) -> InvalidArgument:
+    name = _resolved(path, body)
+    field, _, entry = name.partition(".")
+    words = " or ".join(_WORDS.get(kind, kind) for kind in types.split(" | ") if kind != "null")
+    if field in _WORDS_OF_FIELDS and (field == "replicas") == (not entry):
+        words = _WORDS_OF_FIELDS[field]
+    value = body[field]
+    if entry and isinstance(value, Mapping):
+        value = value.get(entry)
+    shown = "" if field == "secret_env" else f", not {_shown(value)}"
+    return InvalidArgument(f"{name} must be {words}{shown}", field=name)
+
+
+def _joined(path: str | None, name: str, body: Mapping[str, Any]) -> str:
+    return name if path is None else f"{_resolved(path, body)}.{name}"
+
+
+def _resolved(path: str, body: Mapping[str, Any]) -> str:
+    """The path with the key that msgspec leaves out of maps (`env_vars[...]`)."""
+    field, bracket, rest = path.partition("[...]")
+    if not bracket:
+        return path
+    wanted: Any = str | KeptSecretForm if field == "secret_env" else str
+    return f"{field}.{next(key for key, value in body[field].items() if not _fits(value, wanted))}{rest}"
+
+
+def _fits(value: Any, wanted: Any) -> bool:
+    try:
+        msgspec.convert(value, wanted)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+def _shown(value: Any) -> str:
+    text = msgspec.json.encode(value).decode()
+    return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"

@@ -1,0 +1,460 @@
+"""auth, registry, builder and invoker as real gRPC servers that keep everything in memory, for tests of the gateway."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, ClassVar
+
+from google.protobuf.timestamp_pb2 import Timestamp
+from sless.auth.v1 import auth_pb2, auth_pb2_grpc
+from sless.builder.v1 import builder_pb2, builder_pb2_grpc
+from sless.invoker.v1 import invoker_pb2, invoker_pb2_grpc
+from sless.registry.v1 import registry_pb2 as pb
+from sless.registry.v1 import registry_pb2_grpc
+from sless_contracts.catalog import RUNTIMES, namespace_of
+from sless_contracts.wire import ERROR_DOMAIN, IDENTITY_METADATA, USER_ISSUER
+from sless_platform.errors import (
+    Aborted,
+    AlreadyExists,
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    PlatformError,
+    ResourceExhausted,
+    Unauthenticated,
+)
+from sless_platform.identity import IdentitySigner, IdentityVerifier, Principal
+from sless_platform.rpc.access import Access, authorise, current_principal
+from sless_platform.rpc.server import RpcServer
+
+from tests.support.identity import IdentityKeys, new_identity_keys
+
+KEYS = new_identity_keys("auth", "registry", "builder", "runtime-manager", "invoker", "gateway")
+"""One set for all tests: Ed25519 keys are made in no time, but a set a test would say nothing more."""
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
+PAGE = 2
+"""What the fake registry gives at once, whatever is asked for: so that whoever lists must turn pages."""
+
+Call = Callable[[invoker_pb2.CallHead, AsyncIterator[bytes]], AsyncIterator[invoker_pb2.InvokeResponse]]
+
+
+def stamp(moment: datetime = NOW) -> Timestamp:
+    """A Timestamp message."""
+    message = Timestamp()
+    message.FromDatetime(moment)
+    return message
+
+
+@dataclass
+class FakeAuth(auth_pb2_grpc.AuthServiceServicer):
+    """Tokens that hold, and what they say. `asked` counts questions; `hold`, when set, is awaited by each of them."""
+
+    ACCESS: ClassVar = {"Authenticate": Access.services("gateway"), "WhoAmI": Access.user()}
+
+    keys: IdentityKeys = KEYS
+    users: dict[str, tuple[str, frozenset[str]]] = field(default_factory=dict)
+    asked: int = 0
+    ttl: timedelta = timedelta(minutes=5)
+    hold: Callable[[], Awaitable[object]] | None = None
+    fails: PlatformError | None = None
+
+    def token(self, sub: str, *roles: str) -> str:
+        """A token that holds from now on."""
+        token = f"token-of-{sub}-{uuid.uuid4().hex}"
+        self.users[token] = (sub, frozenset(roles))
+        return token
+
+    async def Authenticate(self, request: auth_pb2.AuthenticateRequest, _context: Any) -> auth_pb2.AuthenticateResponse:
+        self.asked += 1
+        if self.hold is not None:
+            await self.hold()
+        if self.fails is not None:
+            raise self.fails
+        if request.token not in self.users:
+            raise Unauthenticated("the token is not valid", reason="TOKEN_INVALID")
+        sub, roles = self.users[request.token]
+        principal = Principal(sub, namespace_of(sub), roles)
+        now = datetime.now(UTC)
+        signer = IdentitySigner(self.keys.private["auth"], "auth")
+        return auth_pb2.AuthenticateResponse(
+            principal=auth_pb2.Principal(
+                sub=sub, namespace=principal.namespace, roles=sorted(roles), expires_at=stamp(now + timedelta(hours=1))
+            ),
+            identities=[
+                auth_pb2.Identity(
+                    audience=audience,
+                    token=signer.sign(principal, audience, self.ttl, now),
+                    expires_at=stamp(now + self.ttl),
+                )
+                for audience in request.audiences
+            ],
+        )
+
+
+@dataclass
+class FakeRegistry(registry_pb2_grpc.RegistryServiceServicer):
+    """Functions and versions in dictionaries; the rules that a client of the gateway can see, and no others."""
+
+    ACCESS: ClassVar = {
+        name: Access.user()
+        for name in (
+            "EnsureNamespace", "GetNamespace", "DeleteNamespace", "CreateFunction", "GetFunction", "ListFunctions",
+            "UpdateFunction", "DeleteFunction", "WaitFunction", "CreateVersion", "GetVersion", "ListVersions",
+            "ActivateVersion", "ReportBuild", "ReportStatus", "ReportFinalized", "GetWorkload", "Watch",
+        )
+    }  # fmt: skip
+
+    functions: dict[tuple[str, str], pb.Function] = field(default_factory=dict)
+    versions: dict[tuple[str, str], list[pb.Version]] = field(default_factory=dict)
+    namespaces: dict[str, pb.Namespace] = field(default_factory=dict)
+    requests: list[Any] = field(default_factory=list)
+    waits: Callable[[pb.Function], None] = lambda function: None
+    """Called by WaitFunction before it answers: makes of the function what it became meanwhile."""
+
+    async def EnsureNamespace(self, request: pb.EnsureNamespaceRequest, _context: Any) -> pb.EnsureNamespaceResponse:
+        self._enter(request, request.namespace)
+        made = pb.Namespace(namespace=request.namespace, number=len(self.namespaces) + 1, created_at=stamp())
+        return pb.EnsureNamespaceResponse(namespace=self.namespaces.setdefault(request.namespace, made))
+
+    async def GetNamespace(self, request: pb.GetNamespaceRequest, _context: Any) -> pb.GetNamespaceResponse:
+        self._enter(request, request.namespace)
+        if request.namespace not in self.namespaces:
+            raise NotFound("there is no such namespace", reason="NAMESPACE_NOT_FOUND")
+        return pb.GetNamespaceResponse(namespace=self.namespaces[request.namespace])
+
+    async def DeleteNamespace(self, request: pb.DeleteNamespaceRequest, _context: Any) -> pb.DeleteNamespaceResponse:
+        self._enter(request, request.namespace)
+        if self.namespaces.pop(request.namespace, None) is None:
+            raise NotFound("there is no such namespace", reason="NAMESPACE_NOT_FOUND")
+        return pb.DeleteNamespaceResponse()
+
+    async def CreateFunction(self, request: pb.CreateFunctionRequest, _context: Any) -> pb.CreateFunctionResponse:
+        asked = request.function
+        self._enter(request, asked.namespace)
+        key = (asked.namespace, asked.name)
+        if key in self.functions:
+            raise AlreadyExists(f"{asked.name} exists already", reason="FUNCTION_EXISTS")
+        _check_runtime(asked)
+        made = pb.Function()
+        made.CopyFrom(asked)
+        made.uid, made.phase, made.message = uuid.uuid4().hex, pb.PHASE_PENDING, "waiting for code: upload a zip"
+        made.generation = 1
+        made.created_at.CopyFrom(stamp())
+        self._store(made)
+        return pb.CreateFunctionResponse(function=made)
+
+    async def GetFunction(self, request: pb.GetFunctionRequest, _context: Any) -> pb.GetFunctionResponse:
+        self._enter(request, request.namespace)
+        return pb.GetFunctionResponse(function=self._found(request))
+
+    async def ListFunctions(self, request: pb.ListFunctionsRequest, _context: Any) -> pb.ListFunctionsResponse:
+        self._enter(request, request.namespace)
+        found = sorted(
+            (one for (ns, _), one in self.functions.items() if ns == request.namespace and one.kind == request.kind),
+            key=lambda one: one.name,
+        )
+        start = int(request.page_token or 0)
+        following = str(start + PAGE) if start + PAGE < len(found) else ""
+        return pb.ListFunctionsResponse(functions=found[start : start + PAGE], next_page_token=following)
+
+    async def UpdateFunction(self, request: pb.UpdateFunctionRequest, _context: Any) -> pb.UpdateFunctionResponse:
+        self._enter(request, request.function.namespace)
+        before = self._found(request.function)
+        _check_etag(before, request.etag)
+        _check_runtime(request.function)
+        now = pb.Function()
+        now.CopyFrom(request.function)
+        for name in ("uid", "phase", "message", "active_version", "generation"):
+            setattr(now, name, getattr(before, name))
+        now.created_at.CopyFrom(before.created_at)
+        for name, secret in now.secret_env.items():
+            if secret.sha256 and before.secret_env[name].sha256 != secret.sha256:
+                raise InvalidArgument(f"secret_env.{name} has no such stored value", field=f"secret_env.{name}")
+        now.generation += 1
+        self._store(now)
+        return pb.UpdateFunctionResponse(function=now)
+
+    async def DeleteFunction(self, request: pb.DeleteFunctionRequest, _context: Any) -> pb.DeleteFunctionResponse:
+        self._enter(request, request.namespace)
+        _check_etag(self._found(request), request.etag)
+        del self.functions[request.namespace, request.name]
+        return pb.DeleteFunctionResponse()
+
+    async def WaitFunction(self, request: pb.WaitFunctionRequest, _context: Any) -> pb.WaitFunctionResponse:
+        self._enter(request, request.namespace)
+        function = self._found(request)
+        self.waits(function)
+        return pb.WaitFunctionResponse(function=function)
+
+    async def GetVersion(self, request: pb.GetVersionRequest, _context: Any) -> pb.GetVersionResponse:
+        self._enter(request, request.namespace)
+        return pb.GetVersionResponse(version=self._version(request))
+
+    async def ListVersions(self, request: pb.ListVersionsRequest, _context: Any) -> pb.ListVersionsResponse:
+        self._enter(request, request.namespace)
+        self._found(request)
+        found = list(reversed(self.versions.get((request.namespace, request.name), [])))
+        start = int(request.page_token or 0)
+        following = str(start + PAGE) if start + PAGE < len(found) else ""
+        return pb.ListVersionsResponse(versions=found[start : start + PAGE], next_page_token=following)
+
+    async def ActivateVersion(self, request: pb.ActivateVersionRequest, _context: Any) -> pb.ActivateVersionResponse:
+        self._enter(request, request.namespace)
+        function, version = self._found(request), self._version(request)
+        _check_etag(function, request.etag)
+        if version.state != pb.VERSION_STATE_BUILT:
+            raise FailedPrecondition(f"version {version.version} is not built", reason="VERSION_NOT_BUILT")
+        function.generation += 1
+        function.desired_version, function.phase = version.version, pb.PHASE_DEPLOYING
+        self._store(function)
+        return pb.ActivateVersionResponse(function=function, version=version)
+
+    def add_version(self, function: pb.Function, digest: str, size: int) -> pb.Version:
+        """What an upload makes."""
+        kept = self.versions.setdefault((function.namespace, function.name), [])
+        version = pb.Version(
+            uid=uuid.uuid4().hex,
+            namespace=function.namespace,
+            name=function.name,
+            version=len(kept) + 1,
+            state=pb.VERSION_STATE_PENDING,
+            code_sha256=digest,
+            size_bytes=size,
+            created_by="sub",
+            created_at=stamp(),
+            revision=1,
+        )
+        kept.append(version)
+        function.generation += 1
+        self._store(function)
+        return version
+
+    def _store(self, function: pb.Function) -> None:
+        for secret in function.secret_env.values():
+            if secret.WhichOneof("content") == "value":
+                secret.sha256 = hashlib.sha256(secret.value.encode()).hexdigest()
+        function.etag = f"{function.uid[:8]}-{function.generation}"
+        function.updated_at.CopyFrom(stamp())
+        self.functions[function.namespace, function.name] = function
+
+    def _enter(self, request: Any, namespace: str) -> None:
+        authorise(current_principal(), namespace)
+        self.requests.append(request)
+
+    def _found(self, request: Any) -> pb.Function:
+        found = self.functions.get((request.namespace, request.name))
+        if found is None or request.kind not in (pb.FUNCTION_KIND_UNSPECIFIED, found.kind):
+            raise NotFound(f"function not found: {request.name}", reason="FUNCTION_NOT_FOUND")
+        return found
+
+    def _version(self, request: Any) -> pb.Version:
+        self._found(request)
+        for version in self.versions.get((request.namespace, request.name), []):
+            if version.version == request.version:
+                return version
+        raise NotFound(f"version not found: {request.version}", reason="VERSION_NOT_FOUND")
+
+
+def _check_etag(function: pb.Function, etag: str) -> None:
+    if etag not in ("", "*", function.etag):
+        raise Aborted(f"{function.name} has changed", reason="ETAG_MISMATCH")
+
+
+def _check_runtime(function: pb.Function) -> None:
+    if function.runtime not in RUNTIMES:
+        raise InvalidArgument(f"runtime must be one of …, not {function.runtime!r}", field="runtime")
+
+
+@dataclass
+class FakeBuilder(builder_pb2_grpc.BuilderServiceServicer):
+    """Takes archives of at most `limit` bytes; refuses those that begin with `refuse` as soon as it has seen that."""
+
+    ACCESS: ClassVar = {"UploadCode": Access.user(), "GetBuildLog": Access.user()}
+
+    registry: FakeRegistry
+    limit: int = 8 * 1024 * 1024
+    refuse: bytes = b"BROKEN"
+    heads: list[builder_pb2.UploadHead] = field(default_factory=list)
+    archives: list[bytes] = field(default_factory=list)
+    chunks: int = 0
+    cancelled: int = 0
+    logs: dict[int, Callable[[bool], AsyncIterator[str]]] = field(default_factory=dict)
+    """By version: the log's parts, given whether it is followed."""
+
+    async def UploadCode(
+        self, request_iterator: AsyncIterator[builder_pb2.UploadCodeRequest], _context: Any
+    ) -> builder_pb2.UploadCodeResponse:
+        head = (await anext(aiter(request_iterator))).head
+        authorise(current_principal(), head.namespace)
+        self.heads.append(head)
+        function = self.registry._found(head)
+        _check_etag(function, head.etag)
+        try:
+            data = await self._received(request_iterator)
+        except BaseException:
+            self.cancelled += 1
+            raise
+        self.archives.append(data)
+        version = self.registry.add_version(function, hashlib.sha256(data).hexdigest(), len(data))
+        return builder_pb2.UploadCodeResponse(version=version, created=True, function=function)
+
+    async def _received(self, messages: AsyncIterator[builder_pb2.UploadCodeRequest]) -> bytes:
+        data = bytearray()
+        async for message in messages:
+            self.chunks += 1
+            data += message.chunk
+            if len(data) > self.limit:
+                raise ResourceExhausted("the zip is too large", reason="ARCHIVE_TOO_LARGE", field="code")
+            if data.startswith(self.refuse):
+                raise InvalidArgument("the archive is not a zip", reason="ARCHIVE_INVALID", field="code")
+        return bytes(data)
+
+    async def GetBuildLog(
+        self, request: builder_pb2.GetBuildLogRequest, _context: Any
+    ) -> AsyncIterator[builder_pb2.GetBuildLogResponse]:
+        authorise(current_principal(), request.namespace)
+        if request.version not in self.logs:
+            raise NotFound("there is no log of this version", reason="LOG_NOT_FOUND")
+        async for text in self.logs[request.version](request.follow):
+            yield builder_pb2.GetBuildLogResponse(text=text)
+
+
+@dataclass
+class FakeInvoker(invoker_pb2_grpc.InvokerServiceServicer):
+    """Answers each call with what `call` gives for its head and body, or raises what that raises."""
+
+    ACCESS: ClassVar = {"Invoke": Access.user_or_services("gateway")}
+
+    call: Call
+    heads: list[invoker_pb2.CallHead] = field(default_factory=list)
+    principals: list[Principal] = field(default_factory=list)
+    cancelled: int = 0
+
+    async def Invoke(
+        self, request_iterator: AsyncIterator[invoker_pb2.InvokeRequest], _context: Any
+    ) -> AsyncIterator[invoker_pb2.InvokeResponse]:
+        head = (await anext(aiter(request_iterator))).head
+        self.heads.append(head)
+        self.principals.append(current_principal())
+        try:
+            async for message in self.call(head, _pieces(head, request_iterator)):
+                yield message
+        except PlatformError:
+            raise
+        except BaseException:
+            self.cancelled += 1
+            raise
+
+
+async def _pieces(
+    head: invoker_pb2.CallHead, messages: AsyncIterator[invoker_pb2.InvokeRequest]
+) -> AsyncIterator[bytes]:
+    if head.first_body:
+        yield head.first_body
+    if not head.end:
+        async for message in messages:
+            yield message.body
+
+
+def reply(
+    body: bytes = b"",
+    *,
+    status: int = 200,
+    headers: Mapping[str, str] | list[tuple[str, str]] | None = None,
+    end: bool = True,
+) -> invoker_pb2.InvokeResponse:
+    """An answer's head with its first bytes."""
+    pairs = headers.items() if isinstance(headers, Mapping) else headers or ()
+    return invoker_pb2.InvokeResponse(
+        head=invoker_pb2.ReplyHead(
+            status=status,
+            headers=[invoker_pb2.Header(name=name, value=value) for name, value in pairs],
+            first_body=body,
+            end=end,
+        )
+    )
+
+
+def more(body: bytes) -> invoker_pb2.InvokeResponse:
+    """More of an answer's body."""
+    return invoker_pb2.InvokeResponse(body=body)
+
+
+async def echo(_head: invoker_pb2.CallHead, body: AsyncIterator[bytes]) -> AsyncIterator[invoker_pb2.InvokeResponse]:
+    """Answers the body."""
+    yield reply(b"".join([piece async for piece in body]), headers={"Content-Type": "application/octet-stream"})
+
+
+@dataclass
+class FakeServices:
+    """All of them, and where they listen."""
+
+    auth: FakeAuth
+    registry: FakeRegistry
+    builder: FakeBuilder
+    invoker: FakeInvoker
+    folder: Path
+    servers: dict[str, RpcServer] = field(default_factory=dict)
+
+    def address(self, service: str) -> str:
+        """Where a service listens."""
+        return f"unix:{self.folder}/{service}.sock"
+
+    async def start(self, service: str) -> None:
+        """Let a service listen."""
+        servicer, add, name = {
+            "auth": (self.auth, auth_pb2_grpc.add_AuthServiceServicer_to_server, "sless.auth.v1.AuthService"),
+            "registry": (
+                self.registry,
+                registry_pb2_grpc.add_RegistryServiceServicer_to_server,
+                "sless.registry.v1.RegistryService",
+            ),
+            "builder": (
+                self.builder,
+                builder_pb2_grpc.add_BuilderServiceServicer_to_server,
+                "sless.builder.v1.BuilderService",
+            ),
+            "invoker": (
+                self.invoker,
+                invoker_pb2_grpc.add_InvokerServiceServicer_to_server,
+                "sless.invoker.v1.InvokerService",
+            ),
+        }[service]
+        server = RpcServer(
+            self.address(service),
+            verifier=IdentityVerifier(KEYS.public, audience=service, user_issuer=USER_ISSUER),
+            identity_metadata=IDENTITY_METADATA,
+            error_domain=ERROR_DOMAIN,
+        )
+        server.add(servicer, add, name)
+        await server.start()
+        server.health.set("", True)
+        self.servers[service] = server
+
+    async def stop(self, service: str) -> None:
+        """Take a service away."""
+        await self.servers.pop(service).stop(timedelta())
+
+
+@asynccontextmanager
+async def running_services(folder: Path) -> AsyncIterator[FakeServices]:
+    """All services on sockets in `folder`."""
+    registry = FakeRegistry()
+    services = FakeServices(FakeAuth(), registry, FakeBuilder(registry), FakeInvoker(echo), folder)
+    async with AsyncExitStack() as stack:
+        for service in ("auth", "registry", "builder", "invoker"):
+            await services.start(service)
+        stack.push_async_callback(_stop_all, services)
+        yield services
+
+
+async def _stop_all(services: FakeServices) -> None:
+    for service in list(services.servers):
+        await services.stop(service)
