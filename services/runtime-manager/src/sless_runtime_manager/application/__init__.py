@@ -1,0 +1,1 @@
+"""Use cases: functions' instances kept as they should be, and told of."""

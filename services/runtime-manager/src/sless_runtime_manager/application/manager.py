@@ -1,0 +1,188 @@
+"""All functions that are looked after, and the use cases of the API."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from datetime import timedelta
+from typing import Final
+
+from sless_platform.backoff import Backoff
+from sless_platform.errors import PlatformError, Unavailable
+from sless_platform.logging import get_logger
+
+from sless_runtime_manager.application.board import Watcher
+from sless_runtime_manager.application.keeper import Fleet, Keeper
+from sless_runtime_manager.application.tools import Tools
+from sless_runtime_manager.domain import Function
+from sless_runtime_manager.ports import FunctionChanges, InstanceEnded, InstanceHandle
+
+log = get_logger(__name__)
+
+_PAUSES: Final = Backoff(initial=timedelta(milliseconds=100), maximum=timedelta(seconds=2))
+_ADOPTION_WAIT: Final = timedelta(seconds=5)
+_CHECK_EVERY: Final = timedelta(seconds=2)
+
+
+class RuntimeManager:
+    """Keeps a keeper for each function that needs one, and nothing for the others.
+
+    `run` is its whole work; the API's methods may be called meanwhile.
+    """
+
+    def __init__(self, tools: Tools) -> None:
+        self._tools = tools
+        self._fleet: Fleet = {}
+        self._keepers: dict[str, Keeper] = {}
+        self._orphans: dict[str, list[InstanceHandle]] = defaultdict(list)
+        self._seen: set[str] | None = None
+        self._tasks: asyncio.TaskGroup
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """The functions that are looked after now."""
+        return tuple(sorted(self._keepers))
+
+    # The API.
+
+    async def ensure_instances(self, *, function_uid: str, concurrency: int) -> None:
+        """Notes that calls wait. Raises WorkloadNotFound, NothingToRun, Disabled, StartFailed, Unavailable."""
+        await self._adopted()
+        keeper = self._keepers.get(function_uid)
+        if keeper is None:
+            workload = await self._tools.registry.get_workload(function_uid)
+            keeper = self._keeper(function_uid)
+            keeper.tell_workload(workload)
+        keeper.ensure(concurrency)
+
+    def watch_instances(self) -> AbstractContextManager[Watcher]:
+        """A watcher of all instance sets, connected for the block."""
+        return self._tools.board.watching()
+
+    def note_activity(self, *, watcher: Watcher, function_uid: str, concurrency: int) -> None:
+        """A watcher tells of calls. Of a function that isn't looked after nothing runs, so there is nothing to keep."""
+        keeper = self._keepers.get(function_uid)
+        if keeper is not None:
+            keeper.active(watcher.source, concurrency)
+
+    async def _adopted(self) -> None:
+        try:
+            async with asyncio.timeout(_ADOPTION_WAIT.total_seconds()):
+                await self._tools.board.opened.wait()
+        except TimeoutError:
+            raise Unavailable(
+                "the instances that run already are still being looked at", retry_after=timedelta(seconds=1)
+            ) from None
+
+    # The work.
+
+    async def run(self) -> None:
+        """Until cancelled. The instances live on."""
+        async with asyncio.TaskGroup() as self._tasks:
+            for handle in await self._alive():
+                self._orphans[handle.function_uid].append(handle)
+            self._tasks.create_task(self._follow_registry())
+
+    async def _alive(self) -> Sequence[InstanceHandle]:
+        pauses = _PAUSES.delays()
+        while True:
+            try:
+                return await self._tools.backend.list()
+            except PlatformError as error:
+                log.warning("instances can't be listed now", reason=error.reason, error=error.message)
+                await asyncio.sleep(next(pauses).total_seconds())
+
+    async def _follow_backend(self) -> None:
+        """Hand what the backend says of an instance to it."""
+        pauses = _PAUSES.delays()
+        while True:
+            try:
+                async for event in self._tools.backend.events():
+                    instance = self._fleet.get(event.instance_id)
+                    if instance is None:
+                        continue
+                    if isinstance(event, InstanceEnded):
+                        instance.ended(event)
+                    else:
+                        instance.printed(event)
+            except Unavailable as error:
+                log.warning("the backend can't be followed now", reason=error.reason, error=error.message)
+            await asyncio.sleep(next(pauses).total_seconds())
+
+    async def _check_fleet(self) -> None:
+        """Nothing tells of a socket that somebody has removed: it has to be looked at."""
+        while True:
+            await asyncio.sleep(_CHECK_EVERY.total_seconds())
+            for instance in list(self._fleet.values()):
+                instance.check()
+
+    async def _follow_registry(self) -> None:
+        async for changes in self._tools.registry.watch():
+            self._apply(changes)
+
+    def _apply(self, changes: FunctionChanges) -> None:
+        if changes.reset:
+            self._seen = set()
+        for function in changes.functions:
+            self._tell(function)
+        for function_uid in changes.purged:
+            if function_uid in self._keepers:
+                self._keepers[function_uid].purge()
+        if self._seen is not None and changes.complete:
+            self._snapshot_is_complete(self._seen)
+            self._seen = None
+
+    def _tell(self, function: Function) -> None:
+        if self._seen is not None:
+            self._seen.add(function.uid)
+        known = function.uid in self._keepers or function.uid in self._orphans
+        if known or function.needs_work:
+            self._keeper(function.uid).tell(function)
+
+    def _snapshot_is_complete(self, seen: set[str]) -> None:
+        """What runs, or is looked after, and was not named is gone."""
+        for function_uid in (self._keepers.keys() | self._orphans.keys()) - seen:
+            self._keeper(function_uid).purge()
+        if not self._tools.board.opened.is_set():
+            self._tasks.create_task(self._open_board(list(self._keepers.values())))
+            self._tasks.create_task(self._follow_backend())
+            self._tasks.create_task(self._check_fleet())
+
+    async def _open_board(self, keepers: Sequence[Keeper]) -> None:
+        for keeper in keepers:
+            await keeper.settled.wait()
+        self._tools.board.open()
+        log.info("instances adopted", instances=len(self._fleet), functions=len(self._keepers))
+
+    # Keepers.
+
+    def _keeper(self, function_uid: str) -> Keeper:
+        keeper = self._keepers.get(function_uid)
+        if keeper is None:
+            keeper = Keeper(function_uid, self._tools, self._fleet, self._orphans.pop(function_uid, ()))
+            self._keepers[function_uid] = keeper
+            self._tasks.create_task(self._keep(function_uid, keeper))
+        return keeper
+
+    async def _keep(self, function_uid: str, keeper: Keeper) -> None:
+        """Run a keeper to its end. One that breaks is replaced by one that adopts what runs: others do not notice."""
+        pauses = _PAUSES.delays()
+        while not await self._ran_well(function_uid, keeper):
+            keeper.settled.set()
+            await asyncio.sleep(next(pauses).total_seconds())
+            alive = [handle for handle in await self._alive() if handle.function_uid == function_uid]
+            function = keeper.function
+            keeper = self._keepers[function_uid] = Keeper(function_uid, self._tools, self._fleet, alive)
+            if function is not None:
+                keeper.tell(function)
+        del self._keepers[function_uid]
+
+    async def _ran_well(self, function_uid: str, keeper: Keeper) -> bool:
+        try:
+            await keeper.run()
+        except Exception:
+            log.exception("keeper failed", function=function_uid)
+            return False
+        return True

@@ -1,0 +1,1 @@
+"""sless.runtime_manager.v1 over gRPC."""
