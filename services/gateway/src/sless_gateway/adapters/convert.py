@@ -26,17 +26,17 @@ from sless_gateway.domain import (
 )
 
 KIND_TO_PROTO: Final = {Kind.FUNCTION: pb.FUNCTION_KIND_FUNCTION, Kind.SERVICE: pb.FUNCTION_KIND_SERVICE}
-_KIND: Final = {value: kind for kind, value in KIND_TO_PROTO.items()}
+KINDS: Final = {value: kind for kind, value in KIND_TO_PROTO.items()}
 _ACCESS_TO_PROTO: Final = {Access.PUBLIC: pb.ACCESS_PUBLIC, Access.AUTHENTICATED: pb.ACCESS_AUTHENTICATED}
-_ACCESS: Final = {value: access for access, value in _ACCESS_TO_PROTO.items()}
-_PHASE: Final = {
+ACCESSES: Final = {value: access for access, value in _ACCESS_TO_PROTO.items()}
+PHASES: Final = {
     pb.PHASE_PENDING: Phase.PENDING,
     pb.PHASE_BUILDING: Phase.BUILDING,
     pb.PHASE_DEPLOYING: Phase.DEPLOYING,
     pb.PHASE_READY: Phase.READY,
     pb.PHASE_FAILED: Phase.FAILED,
 }
-_STATE: Final = {
+STATES: Final = {
     pb.VERSION_STATE_PENDING: VersionState.PENDING,
     pb.VERSION_STATE_BUILDING: VersionState.BUILDING,
     pb.VERSION_STATE_BUILT: VersionState.BUILT,
@@ -53,9 +53,9 @@ def namespace(message: pb.Namespace) -> Namespace:
 def function(message: pb.Function) -> Function:
     """A function as the registry tells of it."""
     return Function(
-        key=FunctionKey(message.namespace, message.name, _KIND[message.kind]),
+        key=FunctionKey(message.namespace, message.name, KINDS[message.kind]),
         config=_config(message),
-        phase=_PHASE[message.phase],
+        phase=PHASES[message.phase],
         message=message.message,
         generation=message.generation,
         observed_generation=message.observed_generation,
@@ -81,7 +81,7 @@ def _config(message: pb.Function) -> FunctionConfig:
         secret_env={name: KeptSecret(value.sha256) for name, value in message.secret_env.items()},
         replicas=Replicas(replicas.min, replicas.max, replicas.concurrency),
         labels=dict(message.labels),
-        access=_ACCESS[message.access],
+        access=ACCESSES[message.access],
         idempotent=message.idempotent,
     )
 
@@ -117,7 +117,7 @@ def version(message: pb.Version) -> Version:
     """A version as the registry tells of it."""
     return Version(
         number=message.version,
-        state=_STATE[message.state],
+        state=STATES[message.state],
         active=message.active,
         code_sha256=message.code_sha256,
         size_bytes=message.size_bytes,

@@ -89,8 +89,9 @@ class Connection(RequestHandler):
 
     @property
     def idle(self) -> bool:
-        """Whether no request is being answered, or waits to be."""
-        return self._current_request is None and not self._messages
+        """Whether the next request is waited for: none is being answered, and no rest of a body is being read away."""
+        waits = self._waiter is not None or self._request_count == 0
+        return waits and not self._messages
 
     def data_received(self, data: bytes) -> None:
         """Feed the parser, and watch over how a head arrives."""
