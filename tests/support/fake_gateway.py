@@ -6,7 +6,8 @@ import asyncio
 import hashlib
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -272,34 +273,31 @@ def _resource(namespace: str, kind: str, body: dict[str, Any], origin: str) -> d
     }
 
 
+def _set(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
+    loop.call_soon_threadsafe(event.set)
+
+
 @contextmanager
 def running_app(app: web.Application) -> Iterator[str]:
     """Serve an application from a thread of its own; gives its URL."""
-    loop = asyncio.new_event_loop()
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    started = threading.Event()
-    port: list[int] = []
+    started: Future[tuple[int, Callable[[], None]]] = Future()
 
-    async def start() -> None:
+    async def serve() -> None:
+        runner = web.AppRunner(app, shutdown_timeout=0.1)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
-        port.append(runner.addresses[0][1])
-        started.set()
+        stop, loop = asyncio.Event(), asyncio.get_running_loop()
+        started.set_result((runner.addresses[0][1], lambda: _set(loop, stop)))
+        await stop.wait()
+        await runner.cleanup()
 
-    def run() -> None:
-        asyncio.set_event_loop(loop)
-        loop.run_until_complete(start())
-        loop.run_forever()
-        loop.run_until_complete(runner.cleanup())
-        loop.close()
-
-    thread = threading.Thread(target=run, daemon=True)
+    thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
     thread.start()
-    assert started.wait(10), "the fake gateway did not start"
+    port, stop = started.result(timeout=10)
     try:
-        yield f"http://127.0.0.1:{port[0]}"
+        yield f"http://127.0.0.1:{port}"
     finally:
-        loop.call_soon_threadsafe(loop.stop)
+        stop()
         thread.join(10)
 
 

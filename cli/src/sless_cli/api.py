@@ -4,11 +4,12 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
@@ -16,7 +17,7 @@ from urllib.parse import quote
 import httpx
 
 from sless_cli.context import Context
-from sless_cli.errors import CliError, NotAllowed, NotFound, Unreachable
+from sless_cli.errors import CliError, NotAllowed, NotFound, Unreachable, UsageFault
 
 TRIES = 3
 DELAYS_SEC = (0.2, 0.8)
@@ -68,13 +69,39 @@ class ApiNotFound(ApiError, NotFound):
     exit_code = NotFound.exit_code
 
 
-@dataclass(slots=True)
+def http_client(endpoint: str) -> httpx.Client:
+    """A client for this endpoint. One on this machine is never asked through a proxy."""
+    try:
+        url = httpx.URL(endpoint)
+    except httpx.InvalidURL as error:
+        raise UsageFault(
+            f"{endpoint!r} is no URL ({error}): set SLESS_ENDPOINT to one such as http://127.0.0.1:9090"
+        ) from error
+    return httpx.Client(
+        timeout=_TIMEOUT,
+        follow_redirects=False,
+        trust_env=not _is_loopback(url.host),
+        # Loading the certificates takes longer than a call; without TLS nothing looks at them.
+        verify=url.scheme == "https",
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 class Api:
     """A platform's REST API, as one caller. `sleep` waits between tries."""
 
-    context: Context
-    client: httpx.Client = field(default_factory=lambda: httpx.Client(timeout=_TIMEOUT, follow_redirects=False))
-    sleep: Any = time.sleep
+    def __init__(
+        self, context: Context, client: httpx.Client | None = None, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        self.context = context
+        self.client = http_client(context.endpoint) if client is None else client
+        self.sleep = sleep
 
     def __enter__(self) -> Self:
         return self

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 JSON = "json"
 TABLE = "table"
@@ -26,12 +24,18 @@ def print_json(value: object) -> None:
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """A table for people, on stdout; None and "" are shown as a dash."""
-    table = Table(*columns, box=None, pad_edge=False, header_style="bold")
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(*columns, box=None, pad_edge=False, header_style="bold", show_header=bool(columns))
     for row in rows:
         table.add_row(*("-" if cell is None or cell == "" else str(cell) for cell in row))
     # Into a pipe each row stays on one line, however long it is.
-    width = None if sys.stdout.isatty() else 10_000
-    Console(width=width, markup=False, highlight=False, emoji=False, soft_wrap=width is not None).print(table)
+    console = Console(width=None if sys.stdout.isatty() else 10_000, markup=False, highlight=False, emoji=False)
+    with console.capture() as captured:
+        console.print(table)
+    for line in captured.get().splitlines():
+        click.echo(line.rstrip())
 
 
 def note(text: str) -> None:
@@ -42,6 +46,8 @@ def note(text: str) -> None:
 @contextmanager
 def progress() -> Iterator[Callable[[str], None]]:
     """A function that shows what is being done now; silent unless stderr is a terminal."""
+    from rich.console import Console
+
     console = Console(stderr=True, highlight=False, markup=False)
     if not console.is_terminal:
         yield lambda _text: None

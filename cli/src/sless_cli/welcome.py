@@ -6,16 +6,11 @@ import os
 from pathlib import Path
 
 import click
-import httpx
 
-from sless_cli.api import Api
-from sless_cli.commands.deploy import deploy_watched
 from sless_cli.context import Context, load_context
-from sless_cli.deployment import Wishes, plan
 from sless_cli.embedded.front import Ready
 from sless_cli.errors import CliError, ExitCode
 from sless_cli.output import note
-from sless_cli.source import read_source
 
 _ANSWER_LIMIT_SEC = 70.0
 _SHOWN_CHARACTERS = 500
@@ -45,6 +40,12 @@ def welcome(ready: Ready, code: Path | None) -> int:
 
 
 def _deploy(context: Context, code: Path) -> str:
+    # Only where something is deployed: loading an HTTP client takes longer than all else here.
+    from sless_cli.api import Api
+    from sless_cli.commands.deploy import deploy_watched
+    from sless_cli.deployment import Wishes, plan
+    from sless_cli.source import read_source
+
     with Api(context) as api:
         deployed = deploy_watched(api, plan(read_source(code), Wishes()), wait=True)
     return deployed.address
@@ -57,6 +58,8 @@ def _print(ready: Ready, context: Context, url: str) -> None:
     click.echo(f"token     {context.token}")
     click.echo("          (30 days; another one: sless token)")
     click.echo(f"started   in {ready.seconds:.1f} s, data in {ready.data_dir}")
+    for text in ready.notes:
+        note(text)
     click.echo("\nNext:")
     if url:
         click.echo(f'  curl {url} -d \'{{"name": "Ada"}}\'')
@@ -66,8 +69,13 @@ def _print(ready: Ready, context: Context, url: str) -> None:
 
 def _answer_of(url: str, context: Context) -> str:
     """What the function answers, in one line."""
+    import httpx
+
+    from sless_cli.api import http_client
+
     try:
-        answer = httpx.get(url, timeout=_ANSWER_LIMIT_SEC)
+        with http_client(context.endpoint) as client:
+            answer = client.get(url, timeout=_ANSWER_LIMIT_SEC)
     except httpx.HTTPError as error:
         return f"none ({error})"
     text = " ".join(answer.text.split())

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import platform
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NoReturn
 
@@ -18,7 +19,9 @@ from sless_cli.embedded.layout import Layout, layout
 from sless_cli.embedded.run import Options, Parts, Platform
 from sless_cli.errors import CliError, ExitCode, StartFailed
 from sless_cli.output import note, progress
-from sless_cli.welcome import welcome
+
+Starter = Callable[[int, Mapping[int, Callable[[int], None]]], int]
+"""Runs the platform to its end, given the pipe to report into and other children to reap; the exit code."""
 
 
 @click.command("up")
@@ -42,15 +45,15 @@ def command(
     where = layout(data, os.environ)
     armed = ",".join([*faults, *filter(None, [os.environ.get("SLESS_FAULTS")])])
     options = Options(host=host, port=port, verbose=verbose and not detach, faults=armed)
-    platform = platform_starter(where, options)
+    starter = platform_starter(where, options)
     front = _front(where, code)
-    return _detached(platform, front, where) if detach else _attached(platform, front)
+    return _detached(starter, front, where) if detach else _attached(starter, front)
 
 
-def platform_starter(where: Layout, options: Options) -> Callable[[int, dict[int, Callable[[int], None]]], int]:
+def platform_starter(where: Layout, options: Options) -> Starter:
     """What runs the platform, given the pipe to report into and other children to reap."""
 
-    def start(writer: int, adopt: dict[int, Callable[[int], None]]) -> int:
+    def start(writer: int, adopt: Mapping[int, Callable[[int], None]]) -> int:
         report = reporter(writer)
         try:
             return Platform(where, installed_parts(), options, os.environ, report).run(adopt)
@@ -63,11 +66,9 @@ def platform_starter(where: Layout, options: Options) -> Callable[[int, dict[int
 
 def installed_parts() -> Parts:
     """The platform's parts as they are installed. Raises StartFailed when one is missing."""
-    from sless_runtime_manager.adapters.local import find_python311
-
     from sless_cli.embedded.services import SERVICES
 
-    found = find_python311()
+    python311, notes = _python311(os.environ)
     launcher = importlib.util.find_spec("sless_runtime_manager")
     if launcher is None or launcher.origin is None:
         raise StartFailed("the package sless-runtime-manager is not installed: run `make install` again")
@@ -75,8 +76,28 @@ def installed_parts() -> Parts:
         services=SERVICES,
         launcher=Path(launcher.origin).parent / "launcher" / "__main__.py",
         runtimes=_runtimes(),
-        python311=found,
+        python311=python311,
+        notes=notes,
     )
+
+
+def _python311(environ: Mapping[str, str]) -> tuple[Path | None, tuple[str, ...]]:
+    """The interpreter of runtime python3.11, and what people should know about it."""
+    from sless_runtime_manager.adapters.local import find_python311
+
+    given = environ.get("SLESS_PYTHON311")
+    if given:
+        return Path(given), ()
+    found, looked_at = find_python311(environ)
+    if found is None:
+        places = ", ".join(looked_at)
+        return None, (
+            f"Runtime python3.11 needs a Python 3.11, and none was found; its functions cannot run. Looked at {places}. "
+            f"Install one, or name it by SLESS_PYTHON311, and start again.",
+        )
+    if sys.version_info[:2] == (3, 11):
+        return found, ()
+    return found, (f"Runtime python3.11 uses {found}: the platform itself runs on Python {platform.python_version()}.",)
 
 
 def _runtimes() -> Path:
@@ -89,29 +110,27 @@ def _runtimes() -> Path:
     raise StartFailed("the folder `runtimes` of the repository is not found: set SLESS_RUNTIMES_DIR to it")
 
 
-def _attached(platform: Callable[[int, dict[int, Callable[[int], None]]], int], front: Callable[[int], int]) -> int:
+def _attached(starter: Starter, front: Callable[[int], int]) -> int:
     """This process is the supervisor; a child of it speaks to the terminal until everything is said."""
     reader, writer = os.pipe2(os.O_CLOEXEC)
     ended: list[int] = []
     pid = _forked(lambda: front(reader), closing=writer)
     os.close(reader)
-    code = platform(writer, {pid: ended.append})
+    code = starter(writer, {pid: ended.append})
     os.close(writer)
     if not ended:
         _wait_for(pid)
     return code
 
 
-def _detached(
-    platform: Callable[[int, dict[int, Callable[[int], None]]], int], front: Callable[[int], int], where: Layout
-) -> int:
+def _detached(starter: Starter, front: Callable[[int], int], where: Layout) -> int:
     """A child in a session of its own is the supervisor; this process returns when there is something to say."""
     reader, writer = os.pipe2(os.O_CLOEXEC)
 
     def supervise() -> int:
         os.setsid()
         _leave_terminal(where)
-        return platform(writer, {})
+        return starter(writer, {})
 
     _forked(supervise, closing=reader)
     os.close(writer)
@@ -123,6 +142,9 @@ def _front(where: Layout, code: Path | None) -> Callable[[int], int]:
         with progress() as step:
             step("starting")
             ready = follow(reader, step, log=str(where.platform_log))
+        # Only here: the supervisor, of which this is a fork, stays small without an HTTP client.
+        from sless_cli.welcome import welcome
+
         return welcome(ready, code)
 
     return run

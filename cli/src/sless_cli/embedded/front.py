@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sless_cli.errors import StartFailed
@@ -15,11 +15,12 @@ from sless_cli.errors import StartFailed
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A platform that can be called. `seconds`: from its start until now."""
+    """A platform that can be called. `seconds`: from its start until now; `notes`: what people should know."""
 
     endpoint: str
     data_dir: str
     seconds: float
+    notes: Sequence[str] = ()
 
 
 def reporter(writer: int) -> Callable[[Mapping[str, object]], None]:

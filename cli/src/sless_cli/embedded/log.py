@@ -18,12 +18,11 @@ _LONGEST_LINE = 64 * 1024
 
 
 class PlatformLog:
-    """Appends lines to a file, which is rotated when it is opened and when it has grown to `max_bytes`; `KEPT` older ones stay."""
+    """Appends lines to a file, which is rotated when it is opened and when it has grown to MAX_BYTES; KEPT older ones stay."""
 
-    def __init__(self, path: Path, *, echo: bool = False, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(self, path: Path, *, echo: bool = False) -> None:
         self._path = path
         self._echo = echo
-        self._max_bytes = max_bytes
         self._rotate()
         self._file = self._open()
         self._size = 0
@@ -32,7 +31,7 @@ class PlatformLog:
         """One line of this source. A JSON line tells its source itself and stays as it is."""
         entry = (text if text.startswith("{") else f"{source} | {text}") + "\n"
         data = entry.encode(errors="replace")
-        if self._size and self._size + len(data) > self._max_bytes:
+        if self._size and self._size + len(data) > MAX_BYTES:
             self._reopen()
         self._file.write(data)
         self._size += len(data)

@@ -44,6 +44,8 @@ def _stop(data: Path) -> None:
             return
         for pid in _leaders(running) if number is signal.SIGINT else running:
             signal_process(pid, number)
+            # One that is stopped would never get it.
+            signal_process(pid, signal.SIGCONT)
         if _gone(data, limit):
             return
     left = ", ".join(str(pid) for pid in processes_in(data))

@@ -31,7 +31,7 @@ _SETTINGS: Mapping[str, str] = {
     "jit": "off",
     "wal_level": "minimal",
     "max_wal_senders": "0",
-    "min_wal_size": "32MB",
+    "min_wal_size": "16MB",
     "max_wal_size": "256MB",
     "io_method": "sync",
     "max_worker_processes": "2",
@@ -88,14 +88,16 @@ class EmbeddedPostgres:
     def initialise(self, superuser_password: str, *, output: int) -> None:
         """Make the data folder: whole or not at all. Raises StartFailed with what initdb's exit says; its words go to `output`."""
         self.own_folders()
-        unfinished = self.folder / f"{self.major}.new"
-        shutil.rmtree(unfinished, ignore_errors=True)
+        # A name of its own: what an earlier start left behind may be in its last moments still.
+        unfinished = self.folder / f"{self.major}.new-{os.getpid()}"
         pid = processes.fork(lambda: self._initdb(unfinished.name, superuser_password), output=output)
         code = processes.wait_status(pid)
         if code != 0:
             raise StartFailed(f"initdb ended with exit code {code}")
         unfinished.rename(self.data)
         sync_folder(self.folder)
+        for leftover in self.folder.glob(f"{self.major}.new-*"):
+            shutil.rmtree(leftover, ignore_errors=True)
 
     def own_folders(self) -> None:
         """Hand PostgreSQL's folders to its user. Raises StartFailed when one is another user's."""
@@ -124,6 +126,7 @@ class EmbeddedPostgres:
 
     def _initdb(self, name: str, superuser_password: str) -> int:
         # In memory: the password is in no file, argument or environment.
+        parent = os.getppid()
         password = os.memfd_create("password", 0)
         os.write(password, superuser_password.encode())
         os.fchown(password, self.user.uid, -1)
@@ -138,8 +141,11 @@ class EmbeddedPostgres:
             "--locale-provider=builtin",
             "--builtin-locale=C.UTF-8",
             "--sync-method=syncfs",
+            # Small segments: 16 MiB less to write at the first start, and to keep.
+            "--wal-segsize=4",
             "--no-instructions",
         ]
+        linux.die_with_parent(signal.SIGKILL, parent)
         processes.execute(str(seen.binaries.initdb), arguments, _ENVIRONMENT, keep=(password,))
 
     def _serve(self) -> int:

@@ -119,7 +119,7 @@ def launcher_program(
     descriptor = listener.fileno()
     arguments = [
         *("-I", "-S", str(script), "--listen-fd", str(descriptor)),
-        *("--run-dir", str(run), "--uid-base", str(uid_base)),
+        *("--run-dir", str(run), "--uid-base", str(uid_base), "--parent-pid", str(os.getpid())),
     ]
 
     def start(given: Start) -> int:

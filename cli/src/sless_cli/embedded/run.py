@@ -37,8 +37,8 @@ from sless_cli.embedded.supervised import Program
 from sless_cli.embedded.supervisor import Supervisor, status_of
 from sless_cli.errors import ExitCode, StartFailed
 
-_LIMIT = timedelta(seconds=60)
-_FIRST_LIMIT = timedelta(seconds=120)
+START_LIMIT = timedelta(seconds=60)
+FIRST_START_LIMIT = timedelta(seconds=120)
 _MIB = 1024 * 1024
 
 Report = Callable[[Mapping[str, object]], None]
@@ -46,12 +46,16 @@ Report = Callable[[Mapping[str, object]], None]
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a platform is made of: its services, the launcher's program, the folder of runtimes, the Python for functions."""
+    """What a platform is made of: its services, the launcher's program, the folder of runtimes, the Python for functions.
+
+    notes  sentences for people about these
+    """
 
     services: Sequence[Service]
     launcher: Path
     runtimes: Path
     python311: Path | None
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +130,7 @@ class Platform:
             [*database, *self._programs(around, code, launcher_listener)],
             loop=loop,
             log=log,
-            start_limit=_LIMIT if len(database) == 1 else _FIRST_LIMIT,
+            start_limit=START_LIMIT if len(database) == 1 else FIRST_START_LIMIT,
             ready=lambda: self._is_ready(around),
             step=lambda name: self._report({"step": name}),
         )
@@ -206,7 +210,16 @@ class Platform:
         token = around.issuer.token(issuers.DEFAULT_SUB, issuers.CONTEXT_TTL, datetime.now(UTC))
         save_context(Context(endpoint=around.endpoint, token=token, data_dir=str(self._where.data)), self._environ)
         seconds = round(time.monotonic() - self._began, 2)
-        self._report({"ready": {"endpoint": around.endpoint, "data_dir": str(self._where.data), "seconds": seconds}})
+        self._report(
+            {
+                "ready": {
+                    "endpoint": around.endpoint,
+                    "data_dir": str(self._where.data),
+                    "seconds": seconds,
+                    "notes": self._parts.notes,
+                }
+            }
+        )
 
     def _holder(self, endpoint: str) -> Holder:
         return Holder(pid=os.getpid(), run=str(self._where.run), endpoint=endpoint)

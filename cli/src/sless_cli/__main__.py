@@ -1,0 +1,5 @@
+"""`python -m sless_cli` is `sless`."""
+
+from sless_cli.main import main
+
+main()
