@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -12,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,8 @@ PATIENCE_SEC = 20.0
 
 Message = dict[str, Any]
 
+_NUMBERS = itertools.count(1)
+
 # Each runs in place of the launcher's first moments, as the launcher's user, and takes something away from it.
 _FORBID = """
 import ctypes, os, sys
@@ -34,17 +37,27 @@ libc = ctypes.CDLL(None, use_errno=True)
 def need(result):
     if result != 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-def own_user_namespace(ids):
-    uid, gid = os.getuid(), os.getgid()
+def put(path, text):
+    with open(path, "w") as file:
+        file.write(text)
+def no_user_namespaces():
+    own, (ready, set_ready) = os.getpid(), os.pipe()
+    ids = f"{os.getuid()} {os.getuid()} 1" if os.getuid() else "0 0 4294967295"
+    helper = os.fork()
+    if helper == 0:  # Only a process outside may map more than its own id.
+        os.read(ready, 1)
+        if os.getuid():
+            put(f"/proc/{own}/setgroups", "deny")
+        put(f"/proc/{own}/gid_map", ids)
+        put(f"/proc/{own}/uid_map", ids)
+        os._exit(0)
     need(libc.unshare(0x10000000))
-    if not ids:
-        open("/proc/self/setgroups", "w").write("deny")
-    open("/proc/self/gid_map", "w").write(ids or f"{gid} {gid} 1")
-    open("/proc/self/uid_map", "w").write(ids or f"{uid} {uid} 1")
-    open("/proc/sys/user/max_user_namespaces", "w").write("0")
+    os.write(set_ready, b"1")
+    assert os.waitpid(helper, 0)[1] == 0
+    put("/proc/sys/user/max_user_namespaces", "0")
 """
 _NO_ADMIN = _FORBID + "need(libc.prctl(24, 21, 0, 0, 0))\n"  # PR_CAPBSET_DROP, CAP_SYS_ADMIN
-_NO_USER_NAMESPACES = _FORBID + "own_user_namespace(None if os.getuid() else '0 0 4294967295')\n"
+_NO_USER_NAMESPACES = _FORBID + "no_user_namespaces()\n"
 _EXEC = "os.execve(sys.executable, [sys.executable, *sys.argv[1:]], {})\n"
 
 
@@ -161,31 +174,32 @@ class LauncherClient:
         """The instance's end."""
         return self.event(lambda event: event["event"] == "ended" and event["instance_id"] == instance_id)
 
+    def printed(self, instance_id: str, text: str) -> Message:
+        """The next output of the instance that has this text."""
+        return self.event(lambda event: event["instance_id"] == instance_id and text in event.get("text", ""))
+
     def close(self) -> None:
         """Disconnect."""
-        self._file.close()
+        with suppress(OSError):
+            self._file.close()
         self._socket.close()
 
 
 @dataclass
 class Launcher:
-    """A launcher that runs. `data` is a private folder such as the platform keeps its secrets in."""
+    """A launcher that runs and listens at `socket`. `data` is a private folder such as the platform keeps its secrets in."""
 
     base: Path
     conditions: Conditions
     python: Interpreter
     process: subprocess.Popen[bytes]
+    socket: Path
     clients: list[LauncherClient] = field(default_factory=list)
 
     @property
     def run(self) -> Path:
         """The run folder."""
         return self.base / "run"
-
-    @property
-    def socket(self) -> Path:
-        """Where it listens."""
-        return self.base / "launcher.sock"
 
     @property
     def data(self) -> Path:
@@ -212,6 +226,22 @@ class Launcher:
             **fields,
         }
 
+    def limit(self, resource: str, soft: int | None) -> None:
+        """Change a limit of the running launcher (`NOFILE`, `NPROC`); None: back to the most that is allowed."""
+        # By its own user, which may do so without privileges; and by a program, for prlimit(2) asks for the real user id.
+        code = (
+            f"import resource as r, sys\npid, kind, soft = int(sys.argv[1]), r.RLIMIT_{resource}, eval(sys.argv[2])\n"
+        )
+        code += "hard = r.prlimit(pid, kind)[1]\nr.prlimit(pid, kind, (hard if soft is None else soft, hard))"
+        self.run_as_its_user(code, str(self.process.pid), repr(soft))
+
+    def run_as_its_user(self, code: str, *arguments: str, env: Mapping[str, str] | None = None) -> str:
+        """What Python code prints that runs as the launcher's user, in no sandbox."""
+        command = [str(self.python.executable), "-I", "-S", "-c", code, *arguments]
+        user = _user(self.conditions)
+        answer = subprocess.run(command, check=True, cwd="/", env=env, stdout=subprocess.PIPE, **user)
+        return str(answer.stdout.decode())
+
     def stop(self) -> None:
         """SIGTERM, and its end."""
         if self.process.poll() is None:
@@ -226,7 +256,8 @@ def running_launcher(under: Conditions, *, keep: Path | None = None) -> Iterator
     try:
         if keep is None:
             _lay_out(base, under)
-        launcher = Launcher(base, under, _python_for(under), _start(base, under))
+        path = base / f"launcher-{next(_NUMBERS)}.sock"
+        launcher = Launcher(base, under, _python_for(under), _start(base, under, path), path)
         try:
             yield launcher
         finally:
@@ -250,9 +281,7 @@ def _lay_out(base: Path, under: Conditions) -> None:
             os.chown(path, under.uid, under.uid)
 
 
-def _start(base: Path, under: Conditions) -> subprocess.Popen[bytes]:
-    path = base / "launcher.sock"
-    path.unlink(missing_ok=True)
+def _start(base: Path, under: Conditions, path: Path) -> subprocess.Popen[bytes]:
     python = str(_python_for(under).executable)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
@@ -287,3 +316,29 @@ def wait_until(condition: Callable[[], bool], what: str, patience_sec: float = P
     while not condition():
         assert time.monotonic() < until, f"not within {patience_sec} s: {what}"
         time.sleep(0.01)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether the process runs; a zombie does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def descendants(pid: int) -> list[int]:
+    """Processes below `pid`, as this test sees them."""
+    parents: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdecimal():
+            try:
+                parent = int(Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()[1])
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            parents.setdefault(parent, []).append(int(name))
+    found, todo = [], [pid]
+    while todo:
+        children = parents.get(todo.pop(), [])
+        found += children
+        todo += children
+    return found

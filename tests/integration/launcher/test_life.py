@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import stat
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.launcher import Launcher, LauncherClient, wait_until
+from tests.support.launcher import Launcher, LauncherClient, descendants, is_alive, wait_until
 
 SLEEP = "import time\ntime.sleep(600)"
 SERVE = """
@@ -30,20 +29,6 @@ if os.fork() == 0:
 print("deaf", flush=True)
 time.sleep(600)
 """
-
-
-def printed(client: LauncherClient, instance_id: str, text: str) -> None:
-    """Wait until the instance has printed `text`."""
-    client.event(
-        lambda event: event["event"] == "output" and event["instance_id"] == instance_id and text in event["text"]
-    )
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 def test_an_instance_listens_before_its_program_runs(launcher: Launcher, client: LauncherClient) -> None:
@@ -114,7 +99,7 @@ print("ready", flush=True)
 time.sleep(600)
 """
     client.call("start", spec=launcher.spec("i-grace", code))
-    printed(client, "i-grace", "ready")
+    client.printed("i-grace", "ready")
     client.call("stop", instance_id="i-grace", grace_ms=20_000)
     ended = client.ended("i-grace")
     assert (ended["exit_code"], ended["reason"]) == (7, "stopped")
@@ -123,7 +108,7 @@ time.sleep(600)
 
 def test_stop_ends_every_process_of_a_program_that_will_not(launcher: Launcher, client: LauncherClient) -> None:
     first = client.call("start", spec=launcher.spec("i-deaf", STUBBORN))["pid"]
-    printed(client, "i-deaf", "deaf")
+    client.printed("i-deaf", "deaf")
     wait_until(lambda: len(descendants(first)) == 2, "the program and its child run")
     family = [first, *descendants(first)]
     began = time.monotonic()
@@ -135,7 +120,7 @@ def test_stop_ends_every_process_of_a_program_that_will_not(launcher: Launcher, 
 
 def test_a_shorter_grace_counts_from_the_second_stop(launcher: Launcher, client: LauncherClient) -> None:
     client.call("start", spec=launcher.spec("i-twice", STUBBORN))
-    printed(client, "i-twice", "deaf")
+    client.printed("i-twice", "deaf")
     first = client.send("stop", instance_id="i-twice", grace_ms=600_000)
     client.call("stop", instance_id="i-twice", grace_ms=0)
     assert client.answers[first]["result"] == {}
@@ -174,7 +159,7 @@ print("forked", flush=True)
 time.sleep(600)
 """
     first = client.call("start", spec=launcher.spec("i-orphans", code))["pid"]
-    printed(client, "i-orphans", "forked")
+    client.printed("i-orphans", "forked")
     wait_until(lambda: len(descendants(first)) == 1, "all orphans are reaped")
     client.call("stop", instance_id="i-orphans", grace_ms=0)
 
@@ -242,21 +227,3 @@ def test_a_client_that_reads_nothing_does_not_stop_an_instance_that_prints(launc
     assert event["tail"].endswith("y" * 100 + "done\n")
     assert sum(len(event["text"]) for event in texts) < 4 << 20
     assert any(event["dropped"] for event in texts) or len(texts) < 400
-
-
-def descendants(pid: int) -> list[int]:
-    """Processes below `pid`, as this test sees them."""
-    parents: dict[int, list[int]] = {}
-    for name in os.listdir("/proc"):
-        if name.isdecimal():
-            try:
-                parent = int(Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()[1])
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-            parents.setdefault(parent, []).append(int(name))
-    found, todo = [], [pid]
-    while todo:
-        children = parents.get(todo.pop(), [])
-        found += children
-        todo += children
-    return found

@@ -150,7 +150,7 @@ def launch(spec: StartSpec, confinement: Confinement, roots: Roots | None, folde
     """Fork the instance's first process. Raises RequestError, and leaves nothing then."""
     opened: list[int] = []
     try:
-        root = None if roots is None else _prepare(spec, roots)
+        root = None if roots is None else _prepare(spec, roots, folder)
         opened.append(folders.listen(folder))
         for _ in range(3):
             opened += os.pipe()
@@ -183,8 +183,13 @@ def describe(error: OSError) -> str:
     return f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error)
 
 
-def _prepare(spec: StartSpec, roots: Roots) -> str:
+def _prepare(spec: StartSpec, roots: Roots, folder: str) -> str:
     """The root that the instance begins with, and in it a place for each layer."""
+    for prefix in spec.prefixes:
+        if folder.startswith(f"{prefix}/"):
+            raise RequestError(
+                INVALID, f"{prefix} holds the run folder and cannot be shown to instances", step="show the interpreter"
+            )
     for source, _ in spec.layers:
         if not os.path.isdir(source):
             raise RequestError(

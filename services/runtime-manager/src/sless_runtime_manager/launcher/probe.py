@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import signal
@@ -9,12 +10,13 @@ import signal
 from . import sandbox
 from .folder import RunFolder
 from .instance import describe, launch
-from .protocol import RequestError, StartSpec
+from .protocol import EXHAUSTED, RequestError, StartSpec
 from .rootfs import Roots
 from .sandbox import Confinement
 
 PROBE_SEC = 10
 _DONE = "done"
+_BUSY = "busy: "
 _PROGRAMS = ("/bin/true", "/usr/bin/true")
 # Settings that forbid user namespaces: where, the value that does so, and what to set instead.
 _SETTINGS = (
@@ -29,6 +31,7 @@ def find_confinement(tenant_base: int | None, run_folder: RunFolder, null: int) 
     """The strongest confinement that works here, and one sentence on why it isn't more (empty when it is all).
 
     Each is tried by a child that starts a program under it, as an instance would be; nothing of it stays in `run_folder`.
+    Raises BlockingIOError when the machine is too busy to tell: that must not be taken for the weaker answer.
     """
     full = Confinement(namespaces=True, user_namespaces=True, tenant_base=tenant_base)
     failure = _try_out(full, run_folder, null)
@@ -50,10 +53,12 @@ def _try_out(confinement: Confinement, run_folder: RunFolder, null: int) -> str 
         _run_trial(confinement, run_folder, null, result_end)
     os.close(result_end)
     answered, _, _ = select.select([result], [], [], PROBE_SEC)
-    text = os.read(result, 65536).decode() if answered else f"no program ran within {PROBE_SEC} s"
+    text = os.read(result, 65536).decode() if answered else f"{_BUSY}no program ran within {PROBE_SEC} s"
     os.close(result)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
+    if text.startswith(_BUSY):
+        raise BlockingIOError(errno.EAGAIN, text.removeprefix(_BUSY))
     return None if text == _DONE else text or "the probe ended without an answer"
 
 
@@ -79,10 +84,16 @@ def _trial(confinement: Confinement, run_folder: RunFolder, null: int) -> str:
     except OSError as error:
         return describe(error)
     except RequestError as error:
-        return error.message
+        return _explain(error)
     if instance.failure is not None:
-        return instance.failure.message
+        return _explain(instance.failure)
     return _DONE if instance.exit_code == 0 else f"{program} ended with {instance.exit_code or instance.signal}"
+
+
+def _explain(failure: RequestError) -> str:
+    # No space: so many namespaces are not allowed, which is for the administrator to change and no matter of waiting.
+    busy = failure.code == EXHAUSTED and failure.errno != errno.ENOSPC
+    return f"{_BUSY if busy else ''}{failure.message}"
 
 
 def _spec(program: str) -> StartSpec:

@@ -13,6 +13,8 @@ from .mounts import expose
 from .syscalls import MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_PRIVATE, MS_RDONLY, MS_REC
 
 HOSTNAME = "function"
+TEMPORARY = "/tmp/"  # noqa: S108 - the instance's own
+"""Each instance has one of its own, in which nothing can be prepared."""
 
 _SYSTEM_FOLDERS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _DEVICES = ("null", "zero", "full", "random", "urandom")
@@ -58,8 +60,8 @@ class Roots:
         if root is None:
             path = f"{self._folder}/{len(self._made)}"
             os.makedirs(path, exist_ok=True)
-            shown = tuple(prefix for prefix in prefixes if not prefix.startswith("/usr/"))
-            root = self._made[prefixes] = Root(path, shown)
+            elsewhere = ("/usr/", TEMPORARY)
+            root = self._made[prefixes] = Root(path, [one for one in prefixes if not one.startswith(elsewhere)])
         root.refresh()
         return root
 
@@ -67,7 +69,7 @@ class Roots:
 class Root:
     """One root, mounted at `path`."""
 
-    def __init__(self, path: str, prefixes: tuple[str, ...]) -> None:
+    def __init__(self, path: str, prefixes: list[str]) -> None:
         self.path = path
         self._copied: dict[str, tuple[int, int, int]] = {}
         sys.mount("root", path, "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=16m,nr_inodes=4096")
@@ -88,7 +90,7 @@ class Root:
         """Make the folder `target` of the root, where an instance mounts a layer."""
         os.makedirs(self.path + target, exist_ok=True)
 
-    def _fill(self, prefixes: tuple[str, ...]) -> None:
+    def _fill(self, prefixes: list[str]) -> None:
         self._show("/usr")
         for name in _SYSTEM_FOLDERS:
             if os.path.lexists(f"/{name}"):

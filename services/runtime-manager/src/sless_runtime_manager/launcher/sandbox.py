@@ -16,7 +16,7 @@ from collections.abc import Callable
 from . import syscalls as sys
 from .mounts import SEALED, expose, seal
 from .protocol import StartSpec
-from .rootfs import HOSTNAME
+from .rootfs import HOSTNAME, TEMPORARY
 from .syscalls import MS_NODEV, MS_NOEXEC, MS_NOSUID
 
 Step = tuple[str, Callable[[], object]]
@@ -127,13 +127,22 @@ def _namespace_steps(spec: StartSpec, root: str, user: int) -> list[Step]:
         ("mount /tmp", lambda: sys.mount("tmp", f"{root}/tmp", "tmpfs", plain, tmp)),  # noqa: S108
         ("mount /dev/shm", lambda: sys.mount("shm", f"{root}/dev/shm", "tmpfs", plain | MS_NOEXEC, shm)),  # noqa: S108
         ("write /etc/passwd", lambda: _write_accounts(f"{root}/run", user)),
+        *(
+            (f"show {source}", _shower(source, root + source))
+            for source in spec.prefixes
+            if source.startswith(TEMPORARY)
+        ),
         *((f"show {source} at {target}", _shower(source, root + target)) for source, target in spec.layers),
         ("change the root", lambda: _change_root(root)),
     ]
 
 
 def _shower(source: str, target: str) -> Callable[[], object]:
-    return lambda: expose(source, target)
+    def show() -> None:
+        os.makedirs(target, exist_ok=True)
+        expose(source, target)
+
+    return show
 
 
 def _write_accounts(folder: str, user: int) -> None:

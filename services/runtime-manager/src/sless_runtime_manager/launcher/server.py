@@ -23,6 +23,7 @@ from .fleet import Fleet
 from .folder import RunFolder
 from .protocol import INVALID, STOPPING, RequestError, StartSpec
 from .rootfs import Roots
+from .sandbox import Confinement
 
 STOP_SEC = 5.0
 """Longest grace of instances when the launcher itself is stopped."""
@@ -172,29 +173,36 @@ def main(arguments: list[str]) -> int:
         )  # For the terminal's whole group; whoever started this one stops it by SIGTERM.
     os.umask(0o022)
     os.chdir("/")
-    try:
-        run_folder = RunFolder(options.run_dir)
-    except OSError as error:
-        _log(f"cannot use the run folder {options.run_dir}: {error.strerror}; is another launcher running?")
-        return 1
-    selector = selectors.DefaultSelector()
     null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
     tenant_base = options.uid_base if os.geteuid() == 0 else None
-    confinement, reason = probe.find_confinement(tenant_base, run_folder, null)
-    roots = None
-    if confinement.namespaces:
-        sandbox.enter_own_mounts()
-        roots = Roots(run_folder.roots)
-    level = "namespaces" if confinement.namespaces else "none"
-    isolation: dict[str, object] = {"level": level, "memory": "approximate", "network": "host", "reason": reason}
+    try:
+        run_folder = RunFolder(options.run_dir)
+        confinement, reason = probe.find_confinement(tenant_base, run_folder, null)
+        roots = _own_roots(run_folder) if confinement.namespaces else None
+    except OSError as error:
+        _log(f"cannot start with the run folder {options.run_dir}: {error.strerror}")
+        return 1
     if not _belongs_to(options.parent_pid):
         return 0
     _prepare_for_forks()
+    selector = selectors.DefaultSelector()
     fleet = Fleet(selector, confinement, roots, run_folder, null)
+    isolation = _describe(confinement, reason)
     Server(socket.socket(fileno=options.listen_fd), fleet, selector, isolation).run()
     if roots is not None:
         roots.close()
     return 0
+
+
+def _own_roots(run_folder: RunFolder) -> Roots:
+    sandbox.enter_own_mounts()
+    return Roots(run_folder.roots)
+
+
+def _describe(confinement: Confinement, reason: str) -> dict[str, object]:
+    """What `isolation` answers."""
+    level = "namespaces" if confinement.namespaces else "none"
+    return {"level": level, "memory": "approximate", "network": "host", "reason": reason}
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:

@@ -1,0 +1,196 @@
+"""Instances by the launcher of this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import contextlib
+from collections.abc import AsyncIterator, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Literal, cast
+
+from sless_platform.errors import PlatformError
+
+from sless_runtime_manager.adapters.happenings import Happenings
+from sless_runtime_manager.adapters.local import manifest
+from sless_runtime_manager.adapters.local.commands import Places, python_start
+from sless_runtime_manager.adapters.local.interpreters import Interpreter, find_python311, inspect
+from sless_runtime_manager.adapters.local.link import LauncherLink, Message
+from sless_runtime_manager.adapters.local.manifest import Manifest
+from sless_runtime_manager.adapters.rules import explain_end
+from sless_runtime_manager.errors import LauncherUnavailable, StartFailed
+from sless_runtime_manager.ports import InstanceEnded, InstanceHandle, InstanceOutput, InstanceSpec, Isolation
+
+PYTHON_311 = "python3.11"
+
+_QUICK = timedelta(seconds=5)
+_START = timedelta(seconds=20)
+_LOST = "the launcher ended, and this instance with it"
+
+
+class LocalRuntimeBackend:
+    """A RuntimeBackend (ports.py) over the launcher's socket.
+
+    Instances that an earlier process of this service started are adopted: the launcher knows which are alive, the manifest in each
+    one's folder says what they are. One without a manifest belongs to nobody and is stopped.
+    """
+
+    def __init__(
+        self, *, launcher_socket: Path, run_dir: Path, layers_dir: Path, runtimes_dir: Path, python311: Path | None
+    ) -> None:
+        """Opens nothing yet.
+
+        launcher_socket  where the launcher listens.
+        run_dir          the launcher's run folder.
+        layers_dir       holds a folder for each unpacked layer, named by the digest's hexadecimal digits.
+        runtimes_dir     holds a folder for each runtime, named as the runtime.
+        python311        a Python 3.11; None when this machine has none.
+        """
+        self._places = Places(run=run_dir, layers=layers_dir, runtimes=runtimes_dir)
+        self._python311 = python311
+        self._interpreter: Interpreter | None = None
+        self._link = LauncherLink(launcher_socket, on_event=self._take_event, on_connected=self._take_stock)
+        self._happenings = Happenings()
+        self._known: set[str] = set()
+        self._starting: set[str] = set()
+        self._told: set[str] = set()
+        self._unconfirmed: set[str] = set()
+
+    async def start(self, spec: InstanceSpec) -> InstanceHandle:
+        """See RuntimeBackend."""
+        level = (await self.isolation()).level
+        request = python_start(spec, self._places, await self._python_for(spec), sandboxed=level == "namespaces")
+        kept = Manifest.of(spec)
+        folder = self._folder(spec.instance_id)
+        with self._being_started(spec.instance_id):
+            try:
+                manifest.write(folder, kept)
+                result = await self._link.call("start", within=_START, spec=request)
+            except BaseException:
+                # It may run all the same: the answer may be lost, or nobody may have waited for it.
+                self._link.tell("stop", instance_id=spec.instance_id, grace_ms=0)
+                manifest.remove(folder)
+                raise
+        return _handle(kept, result)
+
+    async def stop(self, instance_id: str, *, grace: timedelta) -> None:
+        """See RuntimeBackend."""
+        milliseconds = max(0, round(grace.total_seconds() * 1000))
+        await self._link.call("stop", within=grace + _START, instance_id=instance_id, grace_ms=milliseconds)
+
+    async def list(self) -> Sequence[InstanceHandle]:
+        """See RuntimeBackend."""
+        return [_handle(kept, told) for told, kept in await self._alive() if kept is not None and told["running"]]
+
+    async def events(self) -> AsyncIterator[InstanceEnded | InstanceOutput]:
+        """See RuntimeBackend. An end counts as told when the next event is asked for."""
+        self._link.open()
+        while True:
+            happening = await self._happenings.get()
+            yield happening
+            if isinstance(happening, InstanceEnded):
+                await self._confirm(happening.instance_id)
+
+    async def isolation(self) -> Isolation:
+        """See RuntimeBackend."""
+        told = await self._link.call("isolation", within=_QUICK)
+        return Isolation(
+            level=cast(Literal["namespaces", "none"], told["level"]),
+            memory=cast(Literal["cgroup", "approximate"], told["memory"]),
+            network=cast(Literal["host"], told["network"]),
+            reason=str(told["reason"]),
+        )
+
+    async def close(self) -> None:
+        """See RuntimeBackend."""
+        await self._link.close()
+
+    def _folder(self, instance_id: str) -> Path:
+        return self._places.run / instance_id
+
+    @contextlib.contextmanager
+    def _being_started(self, instance_id: str) -> Iterator[None]:
+        # Known before the launcher is asked: the instance's end may be told together with its start.
+        self._known.add(instance_id)
+        self._starting.add(instance_id)
+        try:
+            yield
+        except BaseException:
+            self._known.discard(instance_id)
+            raise
+        finally:
+            self._starting.discard(instance_id)
+
+    async def _alive(self) -> builtins.list[tuple[Message, Manifest | None]]:
+        """What the launcher says of each of its instances, with its manifest."""
+        told = await self._link.call("list", within=_QUICK)
+        instances = cast(builtins.list[Message], told["instances"])
+        return [(one, manifest.read(self._folder(str(one["instance_id"])))) for one in instances]
+
+    async def _take_stock(self) -> None:
+        """After each connect: adopt what runs, stop what is nobody's, tell the end of what has gone meanwhile."""
+        before = self._known - self._starting
+        try:
+            await self._link.call("seen", within=_QUICK, instance_ids=sorted(self._unconfirmed))
+            self._told -= self._unconfirmed
+            self._unconfirmed.clear()
+            await self._link.call("follow", within=_QUICK)
+            alive = await self._alive()
+        except PlatformError:
+            return  # The connection is lost again, and this will be done again after the next.
+        for told, kept in alive:
+            instance_id = str(told["instance_id"])
+            before.discard(instance_id)
+            if kept is not None:
+                self._known.add(instance_id)
+            elif instance_id not in self._starting:
+                self._link.tell("stop", instance_id=instance_id, grace_ms=0)
+        for instance_id in before & self._known:
+            self._known.discard(instance_id)
+            self._happenings.put_end(InstanceEnded(instance_id, None, None, _LOST, ""))
+
+    def _take_event(self, event: Message) -> None:
+        instance_id = str(event["instance_id"])
+        if event["event"] == "output":
+            stream = cast(Literal["stdout", "stderr"], event["stream"])
+            self._happenings.put_output(instance_id, stream, str(event["text"]), cast(int, event["dropped"]))
+        elif event["event"] == "ended" and instance_id not in self._told:
+            self._known.discard(instance_id)
+            self._told.add(instance_id)
+            self._happenings.put_end(_ended(event))
+
+    async def _confirm(self, instance_id: str) -> None:
+        """The launcher may forget this end; where it can't be told so now, it is after the next connect."""
+        self._unconfirmed.add(instance_id)
+        try:
+            await self._link.call("seen", within=_QUICK, instance_ids=[instance_id])
+        except LauncherUnavailable:
+            return
+        self._unconfirmed.discard(instance_id)
+        self._told.discard(instance_id)
+
+    async def _python_for(self, spec: InstanceSpec) -> Interpreter:
+        if spec.runtime != PYTHON_311:
+            raise StartFailed(f"there is no runtime {spec.runtime!r} here; there is {PYTHON_311}")
+        if self._interpreter is None:
+            self._interpreter = await asyncio.to_thread(self._inspect)
+        return self._interpreter
+
+    def _inspect(self) -> Interpreter:
+        found = None if self._python311 is None else inspect(self._python311)
+        if found is None or found.version != (3, 11):
+            _, places = find_python311({})
+            looked_at = [str(self._python311)] if self._python311 is not None else places
+            raise StartFailed(f"runtime {PYTHON_311} needs a Python 3.11; looked at {', '.join(looked_at)}")
+        return found
+
+
+def _handle(kept: Manifest, told: Message) -> InstanceHandle:
+    return kept.handle(str(told["socket"]), datetime.fromtimestamp(cast(float, told["started_at"]), UTC))
+
+
+def _ended(event: Message) -> InstanceEnded:
+    exit_code, number = cast(int | None, event["exit_code"]), cast(int | None, event["signal"])
+    message = explain_end(exit_code, number, asked=event["reason"] == "stopped")
+    return InstanceEnded(str(event["instance_id"]), exit_code, number, message, str(event["tail"]))

@@ -1,0 +1,191 @@
+"""What an instance finds inside: enough to run any program of the machine, its code read-only, bounded resources."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.launcher import ORDINARY_UID, UID_BASE, Launcher, LauncherClient
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def sandboxed(client: LauncherClient) -> bool:
+    """Whether the instances of these conditions have namespaces."""
+    return bool(client.call("isolation")["level"] == "namespaces")
+
+
+def told_by(launcher: Launcher, client: LauncherClient, name: str, code: str, **fields: Any) -> Any:
+    """What an instance prints as JSON, at once."""
+    client.call("start", spec=launcher.spec(f"i-{name}", code, **fields))
+    tail = client.ended(f"i-{name}")["tail"]
+    return json.loads(tail)
+
+
+def test_it_is_a_process_of_its_own_in_a_world_of_its_own(
+    launcher: Launcher, client: LauncherClient, sandboxed: bool
+) -> None:
+    if not sandboxed:
+        return  # There is no such world then, and the launcher says so.
+    code = """
+import json, os, pwd, socket
+print(json.dumps({
+    "pid": os.getpid(), "uid": os.getuid(), "gid": os.getgid(), "groups": os.getgroups(), "host": socket.gethostname(),
+    "processes": sorted(int(name) for name in os.listdir("/proc") if name.isdecimal()),
+    "name": pwd.getpwuid(os.getuid()).pw_name, "root": sorted(os.listdir("/")), "reaper": open("/proc/1/cmdline").read(20),
+    "dev": sorted(os.listdir("/dev")), "tmp": os.listdir("/tmp") + os.listdir("/dev/shm"), "etc": os.listdir("/etc"),
+    "address": socket.gethostbyname(socket.gethostname()),
+}))
+"""
+    found = told_by(launcher, client, "world", code, uid_index=4)
+    user = UID_BASE + 4 if launcher.conditions.uid == 0 else launcher.conditions.uid
+    assert (found["pid"], found["processes"], found["reaper"]) == (2, [1, 2], "sless-init" + "\0" * 10)
+    assert (found["uid"], found["gid"], found["name"]) == (user, user, "function")
+    assert found["groups"] == [] or launcher.conditions.uid not in (0, ORDINARY_UID)
+    assert found["host"] == "function"
+    assert found["address"].startswith("127.")
+    assert found["tmp"] == []
+    assert {"data", "home", "srv", "sys", "boot", "mnt"} & set(found["root"]) <= {"srv"}
+    assert set(found["dev"]) == {"fd", "full", "null", "random", "shm", "stderr", "stdin", "stdout", "urandom", "zero"}
+    assert {"passwd", "group", "hosts", "nsswitch.conf", "resolv.conf"} & set(os.listdir("/etc")) <= set(found["etc"])
+    assert not {"shadow", "sudoers", "ssh", "fstab"} & set(found["etc"])
+
+
+def test_programs_of_the_machine_work_inside(launcher: Launcher, client: LauncherClient) -> None:
+    code = """
+import json, os, socket, ssl, subprocess, tempfile, time
+with tempfile.NamedTemporaryFile() as file:
+    file.write(b"x" * 1000)
+print(json.dumps({
+    "shell": subprocess.run("echo $HOME | tr a-z A-Z", shell=True, capture_output=True, text=True).stdout,
+    "local": socket.getaddrinfo("localhost", 80, socket.AF_INET)[0][4][0],
+    "certificates": ssl.create_default_context().cert_store_stats()["x509_ca"],
+    "zone": time.tzname[0], "random": len(open("/dev/urandom", "rb").read(4)), "null": open("/dev/null", "w").write("x"),
+}))
+"""
+    found = told_by(launcher, client, "programs", code)
+    assert (found["shell"], found["local"], found["random"], found["null"]) == ("/TMP\n", "127.0.0.1", 4, 1)
+    assert bool(found["certificates"]) == bool(list(Path("/etc/ssl/certs").glob("*.crt")))
+
+
+def test_layers_are_seen_at_their_places_and_cannot_be_changed(
+    launcher: Launcher, client: LauncherClient, sandboxed: bool
+) -> None:
+    if not sandboxed:
+        return  # Layers stay where they are.
+    for name in ("runtime", "code"):
+        folder = launcher.data / "layers" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "file").write_text(name)
+        folder.chmod(0o755)
+    (launcher.data / "layers" / "runtime" / "open").mkdir(exist_ok=True)
+    (launcher.data / "layers" / "runtime" / "open").chmod(0o777)
+    code = """
+import json, os
+def write(path):
+    try:
+        open(path, "w").close()
+        return "written"
+    except OSError as error:
+        return error.strerror
+places = ("/opt/sless/runtime", "/srv/function")
+print(json.dumps([os.getcwd(), [open(p + "/file").read() for p in places], write("/opt/sless/runtime/open/x"), write("file")]))
+"""
+    layers = [
+        {"source": str(launcher.data / "layers" / "runtime"), "target": "/opt/sless/runtime"},
+        {"source": str(launcher.data / "layers" / "code"), "target": "/srv/function"},
+    ]
+    found = told_by(launcher, client, "layers", code, layers=layers, cwd="/srv/function")
+    read_only = "Read-only file system"
+    assert found == ["/srv/function", ["runtime", "code"], read_only, read_only]
+
+
+def test_an_interpreter_from_anywhere_is_shown_at_its_own_place(
+    launcher: Launcher, client: LauncherClient, sandboxed: bool
+) -> None:
+    if not sandboxed:
+        return  # It is where it is.
+    prefix = launcher.base / "somewhere" / "python"
+    prefix.mkdir(parents=True, exist_ok=True)
+    (prefix / "program").write_text("#!/bin/sh\necho '\"ran\"'\n")
+    (prefix / "program").chmod(0o755)
+    found = told_by(launcher, client, "prefix", "", argv=[str(prefix / "program")], prefixes=[str(prefix)])
+    assert found == "ran"
+
+
+def test_what_would_show_the_run_folder_is_not_shown(
+    launcher: Launcher, client: LauncherClient, sandboxed: bool
+) -> None:
+    if not sandboxed:
+        return  # Nothing is shown or hidden then.
+    error = client.error("start", spec=launcher.spec("i-all", "", prefixes=[str(launcher.base)]))
+    assert error["code"] == "INVALID"
+    assert str(launcher.base) in error["message"]
+
+
+def test_resources_are_bounded(launcher: Launcher, client: LauncherClient, sandboxed: bool) -> None:
+    code = """
+import errno, json, os, signal, sys
+def bounded(action):
+    try:
+        return action()
+    except MemoryError:
+        return "MemoryError"
+    except OSError as error:
+        return errno.errorcode[error.errno]
+def fork_all():
+    children = 0
+    while children < 2000:
+        try:
+            pid = os.fork()
+        except OSError as error:
+            return errno.errorcode[error.errno]
+        if pid == 0:
+            signal.pause()
+        children += 1
+    return children
+def fill(path, size):
+    with open(path, "wb", buffering=0) as file:
+        for _ in range(size >> 20):
+            file.write(bytes(1 << 20))
+def open_all():
+    return [open("/dev/null") for _ in range(2000)]
+print(json.dumps({
+    "memory": bounded(lambda: len(bytearray(400 << 20))),
+    "descriptors": bounded(open_all),
+    "tmp": bounded(lambda: fill("/tmp/big", 300 << 20)) if SANDBOXED else "ENOSPC",
+    "shm": bounded(lambda: fill("/dev/shm/big", 300 << 20)) if SANDBOXED else "ENOSPC",
+    "inodes": bounded(lambda: [open(f"/tmp/{n}", "w").close() for n in range(20_000)] and 1) if SANDBOXED else "ENOSPC",
+    "processes": fork_all() if COUNTED else "EAGAIN",
+    "core": open("/proc/self/limits").read().split("core file size")[1].split()[0],
+}))
+"""
+    counted = sandboxed or launcher.conditions.uid == 0
+    code = f"SANDBOXED, COUNTED = {sandboxed}, {counted}\n{code}"
+    found = told_by(launcher, client, "bounds", code, memory_mb=64, allowance_mb=64)
+    assert found == {
+        "memory": "MemoryError",
+        "descriptors": "EMFILE",
+        "tmp": "ENOSPC",
+        "shm": "ENOSPC",
+        "inodes": "ENOSPC",
+        "processes": "EAGAIN",
+        "core": "0",
+    }
+
+
+def test_one_that_forks_without_end_harms_itself_alone(
+    launcher: Launcher, client: LauncherClient, sandboxed: bool
+) -> None:
+    if not sandboxed:
+        return  # Without a process namespace nothing is promised of this.
+    bomb = "import os\nwhile True:\n    try:\n        os.fork()\n    except OSError:\n        pass"
+    client.call("start", spec=launcher.spec("i-bomb", bomb))
+    assert told_by(launcher, client, "beside", "import os\nprint(os.spawnl(os.P_WAIT, '/bin/true', 'true'))") == 0
+    client.call("stop", instance_id="i-bomb", grace_ms=0)
+    assert client.ended("i-bomb")["reason"] == "stopped"
