@@ -153,7 +153,7 @@ def _served_again(record: Record, version: Version, now: datetime) -> Record:
         return activated(record, version.number, now)
     if version.activate:
         return record
-    record = _cancelled(record, _superseded(version.number), only_build_only=False, but=version.number)
+    record = _cancelled(record, _superseded(version.number), only_build_only=False)
     record = record.with_versions([replace(version, activate=True)])
     function = replace(record.function, code_version=version.number, pending_version=version.number)
     return _next_generation(record.with_function(function), now)
@@ -195,12 +195,12 @@ def _superseded(number: int) -> str:
     return f"cancelled: version {number} came after it"
 
 
-def _cancelled(record: Record, message: str, *, only_build_only: bool, but: int = 0) -> Record:
+def _cancelled(record: Record, message: str, *, only_build_only: bool) -> Record:
     """Unfinished builds cancelled. What is only built makes no build needless that is to serve."""
     needless: Iterable[Version] = (
         replace(version, state=VersionState.CANCELLED, message=message)
         for version in record.versions
-        if version.unfinished and version.number != but and not (only_build_only and version.activate)
+        if version.unfinished and not (only_build_only and version.activate)
     )
     return record.with_versions(needless)
 
