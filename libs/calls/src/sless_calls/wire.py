@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import cast
 
 from sless_calls import frames, heads
 from sless_calls.errors import CallError, InstanceCrashed, ProtocolError
@@ -61,10 +62,10 @@ class Wire(asyncio.Protocol):
     # What the event loop calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - narrows a type; never false here
-        self._transport = transport
+        # uvloop's transports have the methods of asyncio.Transport, but not the class.
+        self._transport = cast(asyncio.Transport, transport)
         if self.closed:
-            transport.abort()
+            self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
         if self.closed:
