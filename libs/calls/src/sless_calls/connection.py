@@ -92,8 +92,7 @@ class Connection:
             if connection._hello is None:
                 connection.abort()
         if connection._hello is None:
-            why = connection._why
-            raise NotReachable(str(why)) if isinstance(why, InstanceCrashed) else why
+            raise _at_opening(connection._why)
         return connection
 
     @property
@@ -284,3 +283,10 @@ class Connection:
             self._wire.end(ProtocolError(text))
         else:
             self._wire.end(InstanceCrashed(text) if self._hello else NotReachable(text))
+
+
+def _at_opening(why: CallError) -> CallError:
+    """What the end of a connection means where no call had been made yet."""
+    if isinstance(why, InstanceCrashed):
+        return NotReachable(str(why))
+    return ProtocolMismatch(str(why)) if isinstance(why, ProtocolError) else why
