@@ -376,6 +376,20 @@ async def test_an_unknown_method_is_unimplemented(tmp_path: Path) -> None:
             await missing(b"")
 
 
+@pytest.mark.fault(31)
+async def test_a_burst_of_calls_is_answered_whole(tmp_path: Path) -> None:
+    """More than the core's own bound of 1,000 calls that wait for the server."""
+
+    async def unary(request: bytes, _context: Any) -> bytes:
+        return request
+
+    patient = {"tries": 1, "timeout": timedelta(seconds=60)}
+    async with running_echo(Echo(Unary=unary), tmp_path) as running, running.channel(**patient) as channel:
+        stub = EchoStub(channel.channel)
+        answers = await asyncio.gather(*(stub.Unary(b"%d" % number) for number in range(2_000)))
+    assert answers == [b"%d" % number for number in range(2_000)]
+
+
 async def test_a_message_that_is_too_large_is_resource_exhausted(tmp_path: Path) -> None:
     async def unary(request: bytes, _context: Any) -> bytes:
         return request

@@ -50,7 +50,7 @@ class Migration(NamedTuple):
 
 
 def schema_of(service: str) -> str:
-    """The schema (and role) of a service: `runtime-manager` → `sless_runtime_manager`."""
+    """The schema (and role) of a service: `mail-box` → `sless_mail_box`."""
     return SCHEMA_PREFIX + service.replace("-", "_")
 
 
