@@ -7,10 +7,11 @@ reports Ready needs somebody who applies revisions: `async with registry.invoker
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -54,19 +55,20 @@ class RunningRegistry:
     parts: Registry
     keys: IdentityKeys
     _channels: AsyncExitStack = field(default_factory=AsyncExitStack)
+    _stubs: dict[str, RegistryServiceAsyncStub] = field(default_factory=dict)
 
     def channel(self, identity: IdentitySource | None, **options: Any) -> RpcChannel:
         """A channel that sends this identity (None: none)."""
         return RpcChannel(self.target, identity=identity, identity_metadata=wire.IDENTITY_METADATA, **options)
 
-    def service(self, name: str, **options: Any) -> RegistryServiceAsyncStub:
+    def service(self, name: str) -> RegistryServiceAsyncStub:
         """A client that is a service and speaks for itself."""
         signer = IdentitySigner(self.keys.private[name], name)
-        return self._stub(ServiceIdentity(signer, name, SERVICE), **options)
+        return self._stub(name, lambda: ServiceIdentity(signer, name, SERVICE))
 
-    def user(self, sub: str = SUB, *roles: str, **options: Any) -> RegistryServiceAsyncStub:
+    def user(self, sub: str = SUB, *roles: str) -> RegistryServiceAsyncStub:
         """A client that is a user, as the gateway passes their identity on."""
-        return self._stub(UserIdentity(self.user_token(sub, *roles)), **options)
+        return self._stub(f"user {sub} {roles}", lambda: UserIdentity(self.user_token(sub, *roles)))
 
     def user_token(self, sub: str = SUB, *roles: str) -> str:
         """The identity that auth mints for a user."""
@@ -76,7 +78,7 @@ class RunningRegistry:
 
     def nobody(self) -> RegistryServiceAsyncStub:
         """A client that says nothing of who it is."""
-        return self._stub(None)
+        return self._stub("nobody", lambda: None)
 
     @asynccontextmanager
     async def invoker(self) -> AsyncIterator[list[pb.WatchResponse]]:
@@ -100,14 +102,57 @@ class RunningRegistry:
         finally:
             call.cancel()
 
+    async def create(self, name: str = "hello", **fields: Any) -> pb.Function:
+        """A new function of NAMESPACE's user; `fields` as in a_function."""
+        request = pb.CreateFunctionRequest(function=a_function(name, **fields))
+        return (await self.user().CreateFunction(request)).function
+
+    async def upload(self, name: str = "hello", code: str = "1", **fields: Any) -> pb.CreateVersionResponse:
+        """An upload, as the builder records it. The content differs with `code`."""
+        given: dict[str, Any] = {"namespace": NAMESPACE, "name": name, "size_bytes": 812, "created_by": SUB}
+        request = pb.CreateVersionRequest(**{**given, "code_sha256": a_code(code), **fields})
+        answer = await self.service("builder").CreateVersion(request)
+        assert isinstance(answer, pb.CreateVersionResponse)
+        return answer
+
+    async def built(self, version: pb.Version, **fields: Any) -> pb.Version:
+        """The version after the builder has reported it built; `fields` change the report."""
+        given: dict[str, Any] = {"version_uid": version.uid, "attempt": 1, "state": pb.VERSION_STATE_BUILT}
+        given |= {"layers": ["sha256:base", f"sha256:{version.code_sha256}"], "image_ref": f"image@{version.version}"}
+        request = pb.ReportBuildRequest(**{**given, **fields})
+        return (await self.service("builder").ReportBuild(request)).version
+
+    async def report(self, function: pb.Function, phase: pb.Phase.ValueType = pb.PHASE_READY, **fields: Any) -> bool:
+        """Whether the runtime-manager's report about the newest generation was taken; `fields` change the report."""
+        client = self.service("runtime-manager")
+        workload = (await client.GetWorkload(pb.GetWorkloadRequest(function_uid=function.uid))).workload
+        given: dict[str, Any] = {"generation": workload.generation, "version": workload.version, "phase": phase}
+        request = pb.ReportStatusRequest(**{"function_uid": function.uid, **given, **fields})
+        return (await client.ReportStatus(request)).accepted
+
+    async def deployed(self, name: str = "hello", code: str = "1", **fields: Any) -> pb.Function:
+        """A new function that serves. Needs an invoker."""
+        function = await self.create(name, **fields)
+        await self.built((await self.upload(name, code)).version)
+        assert await self.report(function)
+        return await self.get(name)
+
+    async def get(self, name: str = "hello") -> pb.Function:
+        """The function as it is now."""
+        request = pb.GetFunctionRequest(namespace=NAMESPACE, name=name)
+        return (await self.user().GetFunction(request)).function
+
     async def close(self) -> None:
         """Close all channels that were given."""
         await self._channels.aclose()
 
-    def _stub(self, identity: IdentitySource | None, **options: Any) -> RegistryServiceAsyncStub:
-        channel = self.channel(identity, **options)
-        self._channels.push_async_callback(channel.close)
-        return RegistryServiceStub(channel.channel)
+    def _stub(self, who: str, identity: Callable[[], IdentitySource | None]) -> RegistryServiceAsyncStub:
+        """One channel for each caller."""
+        if who not in self._stubs:
+            channel = self.channel(identity())
+            self._channels.push_async_callback(channel.close)
+            self._stubs[who] = RegistryServiceStub(channel.channel)
+        return self._stubs[who]
 
 
 FUNCTIONS = [pb.RESOURCE_TYPE_FUNCTION]
@@ -189,6 +234,4 @@ def a_function(name: str = "hello", **fields: Any) -> pb.Function:
 
 def a_code(seed: str) -> str:
     """The digest of an archive that differs with `seed`."""
-    import hashlib
-
     return hashlib.sha256(seed.encode()).hexdigest()

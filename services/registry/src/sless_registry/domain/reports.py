@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Final
 
 from sless_registry.domain.lifecycle import deploying
 from sless_registry.domain.record import Record
 from sless_registry.domain.resources import BuildError, Function, Phase, Version, VersionState
+
+MESSAGE_CHARS: Final = 8_192
+"""The most of a message that is kept: its end, where a log says what went wrong."""
 
 SWITCHED_OFF = "switched off: replicas is 0"
 
@@ -61,7 +65,7 @@ def _after_report(version: Version, report: BuildReport, now: datetime) -> Versi
         version,
         state=report.state,
         attempt=report.attempt,
-        message=report.message or _DEFAULT_MESSAGES[report.state],
+        message=_end(report.message) or _DEFAULT_MESSAGES[report.state],
         error=report.error if report.state is VersionState.FAILED else None,
         layers=report.layers if built else (),
         image_ref=report.image_ref if built else "",
@@ -100,11 +104,12 @@ def status_reported(record: Record, report: StatusReport, now: datetime) -> Reco
         return None
     if report.phase is Phase.READY:
         record = _serving(record, report.version, now)
+    message = _end(report.message)
     if function.pending_version or function.failed_build:
         return record if report.phase is Phase.READY else None
     if report.phase is Phase.DEPLOYING:
-        return _progressed(record, report.message)
-    return record.with_function(_outcome(record.function, report.phase, report.message))
+        return _progressed(record, message)
+    return record.with_function(_outcome(record.function, report.phase, message))
 
 
 def _is_current(function: Function, report: StatusReport) -> bool:
@@ -141,3 +146,7 @@ def switched_off(record: Record) -> Record:
 
 def _outcome(function: Function, phase: Phase, message: str) -> Function:
     return replace(function, phase=phase, message=message, observed_generation=function.generation)
+
+
+def _end(message: str) -> str:
+    return message if len(message) <= MESSAGE_CHARS else "..." + message[3 - MESSAGE_CHARS :]

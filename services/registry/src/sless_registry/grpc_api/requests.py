@@ -82,8 +82,8 @@ def build_report(request: pb.ReportBuildRequest) -> BuildReport:
         error=_build_error(request.error) if request.HasField("error") else None,
         layers=tuple(printable(layer) for layer in request.layers),
         image_ref=printable(request.image_ref),
-        started_at=_time(request.started_at) if request.HasField("started_at") else None,
-        finished_at=_time(request.finished_at) if request.HasField("finished_at") else None,
+        started_at=_time(request.started_at, "started_at") if request.HasField("started_at") else None,
+        finished_at=_time(request.finished_at, "finished_at") if request.HasField("finished_at") else None,
         cached=request.cached,
     )
 
@@ -101,9 +101,7 @@ def status_report(request: pb.ReportStatusRequest) -> StatusReport:
 
 def start(message: pb.WatchStart) -> Start:
     """Where a watch begins. Without a place it begins with a snapshot: nothing is missed by mistake."""
-    types = frozenset[ResourceType]().union(
-        *(_known(_TYPES, type_, "resource_types") for type_ in message.resource_types)
-    )
+    types = frozenset[ResourceType]().union(*map(_types, message.resource_types))
     place = message.WhichOneof("from")
     if place == "revision":
         return Start(types, revision=message.revision)
@@ -125,9 +123,17 @@ def printable(text: str) -> str:
 
 def _known(values: Mapping[int, T], number: int, field: str) -> T:
     if number not in values:
-        allowed = ", ".join(str(value) for value in values)
-        raise InvalidField(f"{field} must be one of the API's values ({allowed}), not {number}", field=field)
+        allowed = ", ".join(str(value) for value in values.values())
+        raise InvalidField(f"{field} must be one of {allowed}, not {number}", field=field)
     return values[number]
+
+
+def _types(number: int) -> frozenset[ResourceType]:
+    if number not in _TYPES:
+        raise InvalidField(
+            f"resource_types must name resources that can be watched, not {number}", field="resource_types"
+        )
+    return _TYPES[number]
 
 
 def _secret(secret: pb.SecretValue) -> SecretDraft:
@@ -151,10 +157,10 @@ def _build_error(error: pb.BuildError) -> BuildError:
     )
 
 
-def _time(timestamp: Timestamp) -> datetime:
+def _time(timestamp: Timestamp, field: str) -> datetime:
     try:
         return timestamp.ToDatetime(UTC)
     except (OverflowError, ValueError):
         raise InvalidField(
-            f"times must be within years 1 to 9999, not {timestamp.seconds} seconds", field="time"
+            f"{field} must be within the years 1 to 9999, not {timestamp.seconds} seconds after 1970", field=field
         ) from None
