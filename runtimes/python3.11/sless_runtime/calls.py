@@ -134,6 +134,12 @@ class Call:
 
     # The answer.
 
+    def wake(self) -> None:
+        """Who waits to send more of the body may try again. Under the connection's lock."""
+        waker, self.waker = self.waker, None
+        if waker is not None:
+            waker()
+
     def handler_starts(self) -> None:
         """`handler_ms` counts from here."""
         self._handler_at = time.monotonic()

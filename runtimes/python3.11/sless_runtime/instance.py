@@ -21,6 +21,9 @@ if TYPE_CHECKING:
         def want_write(self, connection: Connection) -> None:
             """There is a backlog: call `connection.flush` when the socket takes more. Under its lock."""
 
+        def unstick(self, now: float) -> float:
+            """Calls that wait behind a handler that turned out to be long go elsewhere; gives when to look again."""
+
         def forget(self, connection: Connection) -> None:
             """The socket is about to be closed. Under its lock."""
 

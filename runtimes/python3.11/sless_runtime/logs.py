@@ -49,7 +49,7 @@ class LineLog:
             *whole, rest = (self._partial[stream] + text).split("\n")
             for line in whole:
                 self._add(stream, line)
-            while len(rest) >= LINE_BYTES:
+            while len(rest) > LINE_BYTES:
                 self._add(stream, rest[:LINE_BYTES])
                 rest = rest[LINE_BYTES:]
             self._partial[stream] = rest

@@ -82,7 +82,7 @@ class Overseer:
         instance = self._instance
         if self._told_to_end:
             instance.drain("it was told to end")
-        due = instance.ends_at
+        due = min(instance.ends_at, instance.engine.unstick(now))
         for call in list(instance.busy):
             due = min(due, self._look_at_call(call, now))
         for connection in list(instance.connections):
