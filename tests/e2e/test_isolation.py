@@ -179,7 +179,7 @@ def test_a_handlers_environment_is_its_own(hostile: User) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give each namespace a user of its own")
 def test_each_namespace_runs_under_a_user_of_its_own(platform: Platform, hostile: User) -> None:
     def owner_of(user: User, name: str) -> int:
-        for folder in platform.layout.instances.iterdir():
+        for folder in platform.layout.instances.glob("i-*"):
             described = (folder / "instance.json").read_text()
             if user.namespace in described and f'"{name}"' in described:
                 return _uid_of_instance(folder.name)

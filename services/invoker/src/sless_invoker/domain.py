@@ -75,13 +75,15 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The head of an answer."""
+    """The head of an answer, with the body's first bytes; ``complete``: they are all of it."""
 
     status: int
     headers: tuple[tuple[str, str], ...]
     handler_duration: timedelta | None
     version: int
     cold: bool
+    first: bytes
+    complete: bool
 
 
 @dataclass(frozen=True, slots=True)

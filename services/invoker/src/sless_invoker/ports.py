@@ -11,8 +11,8 @@ from sless_invoker.domain import LogLine, Target
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """What the registry knew of a name. ``target`` None: nothing. ``read_revision``: how old the answer is; 0 with
-    no target."""
+    """What the registry knew of a name. ``target`` None: nothing. ``read_revision``: how old the answer is; 0 when
+    that is not known."""
 
     target: Target | None
     read_revision: int

@@ -47,8 +47,8 @@ class RegistryDirectory:
         request = registry_pb2.GetFunctionRequest(namespace=namespace, name=name)
         try:
             answer = await self._stub.GetFunction(request)
-        except NotFound:
-            return Lookup(None, 0)
+        except NotFound as error:
+            return Lookup(None, int(error.metadata.get("read_revision", 0)))
         return Lookup(target_of(answer.function), answer.read_revision)
 
 

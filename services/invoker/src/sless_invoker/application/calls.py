@@ -76,7 +76,7 @@ class Calls:
         return target
 
     async def invoke(self, call: Call, target: Target, body: Body) -> AsyncGenerator[Reply | bytes, None]:
-        """The answer: its head, then its body in pieces as they come.
+        """The answer: its head, with the body when that is complete, else followed by the body in pieces as they come.
 
         Raises TooManyRequests, InstanceTimeout, InstancesUnavailable, FunctionTimeout and FunctionCrashed; after the
         head the last two only, and then the body is not whole.
@@ -163,13 +163,10 @@ class _Upload:
 
 async def _answer(running: RunningCall, version: int) -> AsyncGenerator[Reply | bytes, None]:
     head = await running.reply()
-    yield _reply(head, version)
-    if head.end:
-        if running.first_body:
-            yield running.first_body
-        return
-    async for chunk in running.body():
-        yield chunk
+    yield _reply(head, version, running.first_body if head.end else b"")
+    if not head.end:
+        async for chunk in running.body():
+            yield chunk
 
 
 async def _pause(seconds: float, until: float, target: Target) -> None:
@@ -214,9 +211,10 @@ def _head(call: Call, target: Target) -> CallHead:
     )
 
 
-def _reply(head: ReplyHead, version: int) -> Reply:
+def _reply(head: ReplyHead, version: int, whole: bytes) -> Reply:
     took = None if head.handler_ms is None else timedelta(milliseconds=head.handler_ms)
-    return Reply(head.status, tuple((name, value) for name, value in head.headers), took, version, cold=False)
+    headers = tuple((name, value) for name, value in head.headers)
+    return Reply(head.status, headers, took, version, cold=False, first=whole, complete=head.end)
 
 
 def _log_line(line: ProtocolLine) -> LogLine:

@@ -54,6 +54,8 @@ def reply_head(reply: Reply, call: Call) -> invoker_pb2.ReplyHead:
         invocation_id=call.invocation_id,
         cold=reply.cold,
         version=reply.version,
+        first_body=reply.first,
+        end=reply.complete,
     )
     if reply.handler_duration is not None:
         message.handler_duration.FromTimedelta(reply.handler_duration)

@@ -13,7 +13,7 @@ from sless_platform.rpc.access import Access, authorise, current_principal
 
 from sless_invoker.application.body import Body
 from sless_invoker.application.calls import Calls
-from sless_invoker.domain import Call, Reply, Trigger
+from sless_invoker.domain import Call, Reply
 from sless_invoker.errors import CallMalformed
 from sless_invoker.grpc_api.convert import MAX_CHUNK_BYTES, call_of, reply_head
 
@@ -45,17 +45,11 @@ class InvokerServicer(invoker_pb2_grpc.InvokerServiceServicer):
 
 
 def _call(head: invoker_pb2.CallHead) -> Call:
-    """The call, judged by who makes it: users may invoke what is theirs; a gateway also speaks for the public."""
+    """The call, judged by who makes it: users may call what is theirs; a gateway also speaks for the public."""
     principal = current_principal()
-    is_service = principal.service is not None
-    call = call_of(
-        head,
-        owner_authenticated=not is_service or head.owner_authenticated,
-        now=datetime.now(UTC),
-    )
-    if call.trigger is Trigger.INVOKE or not is_service:
-        authorise(principal, call.namespace)
-    return call
+    authorise(principal, head.namespace)
+    owner = principal.service is None or head.owner_authenticated
+    return call_of(head, owner_authenticated=owner, now=datetime.now(UTC))
 
 
 async def _pieces(messages: AsyncIterator[invoker_pb2.InvokeRequest]) -> AsyncIterator[bytes]:

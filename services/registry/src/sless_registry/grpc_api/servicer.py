@@ -13,6 +13,7 @@ import grpc
 from sless.registry.v1 import registry_pb2 as pb
 from sless.registry.v1 import registry_pb2_grpc as pb_grpc
 from sless_platform.errors import InvalidArgument
+from sless_platform.identity import Principal, authorise
 from sless_platform.rpc.access import Access, current_principal
 
 from sless_registry.application.functions import Functions
@@ -100,7 +101,7 @@ class RegistryServicer(pb_grpc.RegistryServiceServicer):
 
     async def CreateFunction(self, request: pb.CreateFunctionRequest, context: Context) -> pb.CreateFunctionResponse:
         function = await self._application.functions.create(
-            principal=current_principal(),
+            principal=_owner(request.function.namespace),
             namespace=request.function.namespace,
             name=request.function.name,
             kind=requests.kind_required(request.function.kind),
@@ -135,7 +136,7 @@ class RegistryServicer(pb_grpc.RegistryServiceServicer):
 
     async def UpdateFunction(self, request: pb.UpdateFunctionRequest, context: Context) -> pb.UpdateFunctionResponse:
         function = await self._application.functions.update(
-            principal=current_principal(),
+            principal=_owner(request.function.namespace),
             namespace=request.function.namespace,
             name=request.function.name,
             kind=requests.kind_asked(request.function.kind),
@@ -257,11 +258,9 @@ async def _both(*halves: Coroutine[Any, Any, None]) -> None:
 
 async def _send(watch: Watch, context: Context) -> None:
     """Without end. gRPC takes no more than its flow control allows, so that a slow watcher holds only its own stream up."""
-    told = 0
     async for batch in watch.batches():
-        for response in convert.to_responses(batch, told):
+        for response in convert.to_responses(batch):
             await context.write(response)
-        told = batch.revision or told
 
 
 async def _take(messages: AsyncIterator[pb.WatchRequest], watch: Watch) -> None:
@@ -283,3 +282,10 @@ def _within(context: Context) -> timedelta:
     """How long a fence may be waited for."""
     left = _left(context)
     return LONGEST_WAIT if left is None else min(left, LONGEST_WAIT)
+
+
+def _owner(namespace: str) -> Principal:
+    """Who is calling, once it is sure that it may act in the namespace: before anything else of the request is judged."""
+    principal = current_principal()
+    authorise(principal, namespace)
+    return principal
