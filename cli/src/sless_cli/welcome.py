@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -16,8 +17,11 @@ _ANSWER_LIMIT_SEC = 70.0
 _SHOWN_CHARACTERS = 500
 
 
-def welcome(ready: Ready, code: Path | None) -> int:
-    """Deploy `code` when there is some, and print where everything is; the exit code."""
+def welcome(ready: Ready, code: Path | None, *, took: Callable[[], float], stop: str) -> int:
+    """Deploy `code` when there is some, and print where everything is; the exit code.
+
+    `took` gives the seconds since the start, `stop` says how to stop it.
+    """
     # Not what the environment says: the platform that was just started.
     stored = load_context(
         {name: value for name, value in os.environ.items() if name not in {"SLESS_ENDPOINT", "SLESS_API_TOKEN"}}
@@ -30,7 +34,7 @@ def welcome(ready: Ready, code: Path | None) -> int:
             url = _deploy(context, code)
         except CliError as error:
             failed = error
-    _print(ready, context, url)
+    _print(ready, context, url, took=took, stop=stop)
     if failed is None:
         return ExitCode.DONE
     note(
@@ -51,13 +55,15 @@ def _deploy(context: Context, code: Path) -> str:
     return deployed.address
 
 
-def _print(ready: Ready, context: Context, url: str) -> None:
+def _print(ready: Ready, context: Context, url: str, *, took: Callable[[], float], stop: str) -> None:
     if url:
         click.echo(f"function  {url}\nanswer    {_answer_of(url, context)}")
     click.echo(f"REST      {ready.endpoint}/v1")
     click.echo(f"token     {context.token}")
     click.echo("          (30 days; another one: sless token)")
-    click.echo(f"started   in {ready.seconds:.1f} s, data in {ready.data_dir}")
+    deployed = f", {took():.1f} s with the deployment" if url else ""
+    click.echo(f"took      {ready.seconds:.1f} s to start{deployed}")
+    click.echo(f"data      {ready.data_dir}")
     for text in ready.notes:
         note(text)
     click.echo("\nNext:")
@@ -65,6 +71,7 @@ def _print(ready: Ready, context: Context, url: str) -> None:
         click.echo(f'  curl {url} -d \'{{"name": "Ada"}}\'')
     click.echo("  sless deploy PATH        your own code behind a URL of its own")
     click.echo("  sless status             what runs; `sless --help` shows all else")
+    click.echo(stop)
 
 
 def _answer_of(url: str, context: Context) -> str:

@@ -124,7 +124,7 @@ def test_killing_the_supervisor_takes_all_children_along(platform: FakePlatform)
 def test_a_signal_stops_a_foreground_platform_in_order(number: signal.Signals, platform: FakePlatform) -> None:
     started = platform.up_attached()
     assert started.stdout is not None
-    said = "".join(iter(started.stdout.readline, "Next:\n"))
+    said = "".join(iter(started.stdout.readline, "Ctrl-C stops it all.\n"))
     children = platform.pids()
 
     if number is signal.SIGINT:
@@ -220,7 +220,7 @@ def test_deploy_at_the_start_ends_with_url_answer_address_and_token(platform: Fa
     assert 'answer    {"hello": "hello-there"}\n' in out
     assert f"REST      {endpoint}/v1\n" in out
     assert re.search(r"token     eyJ\S+\n", out)
-    assert re.search(r"started   in \d+\.\d s", out)
+    assert re.search(r"took      \d+\.\d s to start, \d+\.\d s with the deployment\n", out)
 
 
 def test_a_failed_deploy_at_the_start_is_told_and_the_platform_runs_on(platform: FakePlatform) -> None:

@@ -164,6 +164,6 @@ SERVICES = (
     Service(name="beta", after=("alpha", LAUNCHER), peers=("alpha",), own=_data, load=_code(BetaSettings, serve_beta)),
     Service(
         name="gateway", after=("beta",), peers=("alpha", "beta"), own=_gateway, load=_code(GatewaySettings, serve_gateway),
-        keeps=lambda around: (around.public_fd,),
+        keeps=lambda around: (around.public_fd,), defaults=lambda around: {"EXTERNAL_URL": around.endpoint},
     ),
 )  # fmt: skip

@@ -46,7 +46,8 @@ def command(
     armed = ",".join([*faults, *filter(None, [os.environ.get("SLESS_FAULTS")])])
     options = Options(host=host, port=port, verbose=verbose and not detach, faults=armed)
     starter = platform_starter(where, options)
-    front = _front(where, code)
+    stop = f"`sless down --data {where.data}` stops it all." if detach else "Ctrl-C stops it all."
+    front = _front(where, code, stop=stop)
     return _detached(starter, front, where) if detach else _attached(starter, front)
 
 
@@ -137,7 +138,9 @@ def _detached(starter: Starter, front: Callable[[int], int], where: Layout) -> i
     return front(reader)
 
 
-def _front(where: Layout, code: Path | None) -> Callable[[int], int]:
+def _front(where: Layout, code: Path | None, *, stop: str) -> Callable[[int], int]:
+    began = time.monotonic()
+
     def run(reader: int) -> int:
         with progress() as step:
             step("starting")
@@ -145,7 +148,7 @@ def _front(where: Layout, code: Path | None) -> Callable[[int], int]:
         # Only here: the supervisor, of which this is a fork, stays small without an HTTP client.
         from sless_cli.welcome import welcome
 
-        return welcome(ready, code)
+        return welcome(ready, code, took=lambda: time.monotonic() - began, stop=stop)
 
     return run
 

@@ -121,8 +121,6 @@ def prepare(where: Layout) -> None:
     _own_folder(where.run.parent, private=True)
     for folder in (where.run, where.postgres_run, where.instances):
         _own_folder(folder, private=True)
-    if not _sockets_fit(where.run):
-        raise StartFailed(f"the run folder {where.run} is too long for unix sockets: unset XDG_RUNTIME_DIR")
 
 
 def _own_folder(folder: Path, *, private: bool) -> None:

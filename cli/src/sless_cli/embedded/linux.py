@@ -16,6 +16,7 @@ MS_BIND = 0x1000
 MS_REC = 0x4000
 MS_PRIVATE = 0x40000
 _PR_SET_PDEATHSIG = 1
+_PR_SET_NAME = 15
 
 # Loaded by the parent: a forked child then only calls.
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -29,6 +30,11 @@ def die_with_parent(number: signal.Signals, parent: int) -> None:
     _check(_libc.prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0), "prctl")
     if os.getppid() != parent:
         os._exit(1)
+
+
+def set_name(name: str) -> None:
+    """Name this process for ps and top; 15 bytes of it are kept (prctl(2), PR_SET_NAME)."""
+    _check(_libc.prctl(_PR_SET_NAME, ctypes.c_char_p(name.encode()), 0, 0, 0), "prctl")
 
 
 def unshare(flags: int) -> None:

@@ -90,7 +90,7 @@ class EmbeddedPostgres:
         self.own_folders()
         # A name of its own: what an earlier start left behind may be in its last moments still.
         unfinished = self.folder / f"{self.major}.new-{os.getpid()}"
-        pid = processes.fork(lambda: self._initdb(unfinished.name, superuser_password), output=output)
+        pid = processes.fork(lambda: self._initdb(unfinished.name, superuser_password), name="initdb", output=output)
         code = processes.wait_status(pid)
         if code != 0:
             raise StartFailed(f"initdb ended with exit code {code}")
@@ -111,7 +111,7 @@ class EmbeddedPostgres:
     def start(self, output: int) -> int:
         """Start the server; its pid. It is asked to shut down (fast) when this process ends."""
         self.clear_leftovers()
-        return processes.fork(self._serve, output=output)
+        return processes.fork(self._serve, name="postgres", output=output)
 
     def is_ready(self) -> bool:
         """Whether connections are taken: the server writes so into its pid file (line 8, as pg_ctl reads it)."""

@@ -17,11 +17,12 @@ CRASHED = 70  # EX_SOFTWARE of sysexits.h
 def fork(
     body: Callable[[], int | None],
     *,
+    name: str,
     output: int,
     keep: Collection[int] = (),
     parent_death: signal.Signals = signal.SIGKILL,
 ) -> int:
-    """Fork a child that runs `body` and ends with what it returns (None: 0); its pid.
+    """Fork a child that runs `body` and ends with what it returns (None: 0); its pid. `name` is what ps calls it.
 
     The child leads a process group of its own, so that Ctrl-C at the terminal reaches the supervisor alone; it has default
     signal handlers, /dev/null as its input, `output` as its stdout and stderr, and of all other descriptors only `keep`.
@@ -32,6 +33,7 @@ def fork(
     sys.stderr.flush()
     pid = os.fork()
     if pid == 0:
+        linux.set_name(name)
         _run_child(body, parent, output, keep, parent_death)
     _lead_group(pid)
     return pid

@@ -47,7 +47,7 @@ def _initialise(postgres: EmbeddedPostgres, secrets: Secrets, given: Start) -> i
     def body() -> int:
         return _sentence(lambda: postgres.initialise(secrets.database_passwords[SUPERUSER], output=1))
 
-    return processes.fork(body, output=given.output)
+    return processes.fork(body, name=INITIALISATION, output=given.output)
 
 
 class ServiceCode:
@@ -89,7 +89,7 @@ def migrations_program(services: Sequence[Service], code: ServiceCode, around: S
                 migrations.apply(owner, name, folder)
 
     def start(given: Start) -> int:
-        return processes.fork(lambda: _sentence(migrate), output=given.output)
+        return processes.fork(lambda: _sentence(migrate), name=MIGRATIONS, output=given.output)
 
     return Program(name=MIGRATIONS, start=start, after=(POSTGRES,), once=True)
 
@@ -107,7 +107,9 @@ def service_program(service: Service, code: ServiceCode, around: Surroundings, f
             faults=faults if given.first else "",
         )
         keep = (given.ready, *service.keeps(around))
-        return processes.fork(lambda: _serve(code[service.name], values), output=given.output, keep=keep)
+        return processes.fork(
+            lambda: _serve(code[service.name], values), name=f"sless-{service.name}", output=given.output, keep=keep
+        )
 
     return Program(name=service.name, start=start, after=service.after)
 
@@ -125,6 +127,7 @@ def launcher_program(
     def start(given: Start) -> int:
         return processes.fork(
             lambda: processes.execute(sys.executable, arguments, {}, keep=(descriptor,)),
+            name=LAUNCHER,
             output=given.output,
             keep=(descriptor,),
         )

@@ -89,15 +89,22 @@ def _schema(role: str) -> str:
 
 
 def scram_verifier(role: str, password: str) -> str:
-    """What PostgreSQL stores of a password for SCRAM-SHA-256 (RFC 5802, RFC 7677; pg_authid.rolpassword's documented form).
+    """A role's password as PostgreSQL stores it.
 
     The salt follows from role and password, so that the same password gives the same verifier at every start. Passwords here
     are random and plain ASCII: nothing to normalise.
     """
-    salt = hmac.digest(password.encode(), b"salt:" + role.encode(), "sha256")[:16]
+    return scram_verifier_of(password, hmac.digest(password.encode(), b"salt:" + role.encode(), "sha256")[:16])
+
+
+def scram_verifier_of(password: str, salt: bytes) -> str:
+    """SCRAM-SHA-256 of a password with this salt (RFC 5802, RFC 7677; the form is pg_authid.rolpassword's)."""
     salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, _ITERATIONS)
     client_key = hmac.digest(salted, b"Client Key", "sha256")
-    server_key = hmac.digest(salted, b"Server Key", "sha256")
-    stored = base64.b64encode(hashlib.sha256(client_key).digest()).decode()
-    server = base64.b64encode(server_key).decode()
-    return f"SCRAM-SHA-256${_ITERATIONS}:{base64.b64encode(salt).decode()}${stored}:{server}"
+    stored = hashlib.sha256(client_key).digest()
+    server = hmac.digest(salted, b"Server Key", "sha256")
+    return f"SCRAM-SHA-256${_ITERATIONS}:{_base64(salt)}${_base64(stored)}:{_base64(server)}"
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()

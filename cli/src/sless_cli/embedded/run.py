@@ -32,7 +32,7 @@ from sless_cli.embedded.programs import (
     unix_listener,
 )
 from sless_cli.embedded.provision import OWNER, role_of
-from sless_cli.embedded.services import Service, Surroundings
+from sless_cli.embedded.services import POSTGRES, Service, Surroundings
 from sless_cli.embedded.supervised import Program
 from sless_cli.embedded.supervisor import Supervisor, status_of
 from sless_cli.errors import ExitCode, StartFailed
@@ -161,7 +161,7 @@ class Platform:
             run=self._where.instances,
             uid_base=uid_base(self._environ),
             # Not before the imports are done: the first children must find the code loaded.
-            after=("postgres",),
+            after=(POSTGRES,),
         )
         return [
             migrations_program(services, code, around),

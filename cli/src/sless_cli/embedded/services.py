@@ -69,7 +69,8 @@ class Service:
     """after   programs that must have been ready once before its first start
     peers   services that it calls
     load    imports its code
-    own     settings of its own, beyond those that all services have
+    own     settings of its own, beyond those that all services have; decided here
+    defaults  settings of its own that the environment of `sless up` may change
     tables  whether it has a database role
     keeps   descriptors that it inherits
     """
@@ -79,6 +80,7 @@ class Service:
     peers: tuple[str, ...]
     load: Callable[[], Code]
     own: Callable[[Surroundings], Mapping[str, str]] = lambda _around: {}
+    defaults: Callable[[Surroundings], Mapping[str, str]] = lambda _around: {}
     tables: bool = False
     keeps: Callable[[Surroundings], Sequence[int]] = lambda _around: ()
 
@@ -98,7 +100,7 @@ def compose(
         **service.own(around),
     }
     given = {name: around.environ[name] for name in variables(code.settings) if name in around.environ}
-    return {"EXTERNAL_URL": around.endpoint, **given, **decided}
+    return {**service.defaults(around), **given, **decided}
 
 
 def variables(settings: SettingsClass) -> set[str]:
@@ -119,7 +121,7 @@ def _database(service: Service, around: Surroundings) -> dict[str, str]:
 
 
 def _auth(around: Surroundings) -> dict[str, str]:
-    return {"SLESS_ISSUER_KIND": "jwks", "SLESS_ISSUER": ISSUER, "SLESS_JWKS": around.issuer.jwks()}
+    return {"SLESS_ISSUER": ISSUER, "SLESS_JWKS": around.issuer.jwks()}
 
 
 def _registry(around: Surroundings) -> dict[str, str]:
@@ -167,7 +169,7 @@ def _package(package: str, settings_class: str) -> Callable[[], Code]:
 
 SERVICES: Sequence[Service] = (
     Service(
-        name="auth", after=(MIGRATIONS,), peers=(), own=_auth, tables=True,
+        name="auth", after=(POSTGRES,), peers=(), own=_auth,
         load=_package("sless_auth", "AuthSettings"),
     ),
     Service(
@@ -179,7 +181,7 @@ SERVICES: Sequence[Service] = (
         load=_package("sless_builder", "BuilderSettings"),
     ),
     Service(
-        name="runtime-manager", after=("registry", LAUNCHER), peers=("auth", "registry"), own=_runtime_manager,
+        name="runtime-manager", after=("registry", LAUNCHER), peers=("registry",), own=_runtime_manager,
         load=_package("sless_runtime_manager", "RuntimeManagerSettings"),
     ),
     Service(
@@ -188,8 +190,9 @@ SERVICES: Sequence[Service] = (
     ),
     Service(
         name="gateway", after=("auth", "registry", "builder", "invoker"),
-        peers=("auth", "registry", "builder", "runtime-manager", "invoker"), own=_gateway,
+        peers=("auth", "registry", "builder", "invoker"), own=_gateway,
         load=_package("sless_gateway", "GatewaySettings"), keeps=lambda around: (around.public_fd,),
+        defaults=lambda around: {"EXTERNAL_URL": around.endpoint},
     ),
 )  # fmt: skip
 """All services, in the order of their start."""
