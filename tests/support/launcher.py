@@ -58,6 +58,20 @@ def no_user_namespaces():
 """
 _NO_ADMIN = _FORBID + "need(libc.prctl(24, 21, 0, 0, 0))\n"  # PR_CAPBSET_DROP, CAP_SYS_ADMIN
 _NO_USER_NAMESPACES = _FORBID + "no_user_namespaces()\n"
+_OLD_KERNEL = """
+import errno, os, sys, types
+sys.modules["launcher"] = types.ModuleType("launcher")
+sys.modules["launcher"].__path__ = [os.path.dirname(sys.argv[1])]
+from launcher import server, syscalls
+known = syscalls._syscall
+def lacking(number, *arguments):
+    if number in (436, 442):
+        syscalls.ctypes.set_errno(errno.ENOSYS)
+        return -1
+    return known(number, *arguments)
+syscalls._syscall = lacking
+sys.exit(server.main(sys.argv[2:]))
+"""
 _EXEC = "os.execve(sys.executable, [sys.executable, *sys.argv[1:]], {})\n"
 
 
@@ -68,12 +82,14 @@ class Conditions:
     uid     the user it runs as; 0 only where the tests run as root.
     forbid  Python that takes something away first.
     level   what it must report then; None where that is the machine's to say.
+    old     an older kernel: without close_range(2) and mount_setattr(2).
     """
 
     name: str
     uid: int
     forbid: str = ""
     level: str | None = None
+    old: bool = False
 
 
 def conditions() -> list[Conditions]:
@@ -250,13 +266,16 @@ class Launcher:
 
 
 @contextmanager
-def running_launcher(under: Conditions, *, keep: Path | None = None) -> Iterator[Launcher]:
-    """A launcher under these conditions; `keep` is the folder of one that ran before."""
+def running_launcher(
+    under: Conditions, *, keep: Path | None = None, socket_path: Path | None = None
+) -> Iterator[Launcher]:
+    """A launcher under these conditions; `keep` is the folder of one that ran before, `socket_path` where that one listened."""
     base = keep or Path(tempfile.mkdtemp(prefix="sl-", dir="/tmp"))
     try:
         if keep is None:
             _lay_out(base, under)
-        path = base / f"launcher-{next(_NUMBERS)}.sock"
+        path = socket_path or base / f"launcher-{next(_NUMBERS)}.sock"
+        path.unlink(missing_ok=True)
         launcher = Launcher(base, under, _python_for(under), _start(base, under, path), path)
         try:
             yield launcher
@@ -287,7 +306,8 @@ def _start(base: Path, under: Conditions, path: Path) -> subprocess.Popen[bytes]
         listener.bind(str(path))
         listener.listen()
         os.chown(path, under.uid, under.uid)
-        program = ["-I", "-S", str(base / "launcher" / "__main__.py")]
+        main = str(base / "launcher" / "__main__.py")
+        program = ["-I", "-S", "-c", _OLD_KERNEL, main] if under.old else ["-I", "-S", main]
         options = ["--listen-fd", str(listener.fileno()), "--run-dir", str(base / "run"), "--uid-base", str(UID_BASE)]
         first = [python, "-I", "-S", "-c", under.forbid + _EXEC] if under.forbid else [python]
         return subprocess.Popen(

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal, cast
 
-from sless_platform.errors import PlatformError
+from sless_platform.errors import InvalidArgument, PlatformError
 
 from sless_runtime_manager.adapters.happenings import Happenings
 from sless_runtime_manager.adapters.local import manifest
@@ -19,7 +19,7 @@ from sless_runtime_manager.adapters.local.interpreters import Interpreter, find_
 from sless_runtime_manager.adapters.local.link import LauncherLink, Message
 from sless_runtime_manager.adapters.local.manifest import Manifest
 from sless_runtime_manager.adapters.rules import explain_end
-from sless_runtime_manager.errors import LauncherUnavailable, StartFailed
+from sless_runtime_manager.errors import InstancesExhausted, LauncherUnavailable, StartFailed
 from sless_runtime_manager.ports import InstanceEnded, InstanceHandle, InstanceOutput, InstanceSpec, Isolation
 
 PYTHON_311 = "python3.11"
@@ -50,6 +50,7 @@ class LocalRuntimeBackend:
         self._places = Places(run=run_dir, layers=layers_dir, runtimes=runtimes_dir)
         self._python311 = python311
         self._interpreter: Interpreter | None = None
+        self._isolation: Isolation | None = None
         self._link = LauncherLink(launcher_socket, on_event=self._take_event, on_connected=self._take_stock)
         self._happenings = Happenings()
         self._known: set[str] = set()
@@ -61,15 +62,17 @@ class LocalRuntimeBackend:
         """See RuntimeBackend."""
         level = (await self.isolation()).level
         request = python_start(spec, self._places, await self._python_for(spec), sandboxed=level == "namespaces")
-        kept = Manifest.of(spec)
-        folder = self._folder(spec.instance_id)
+        folder, kept = self._folder(spec.instance_id), Manifest.of(spec)
+        if spec.instance_id in self._known or manifest.read(folder) is not None:
+            raise InvalidArgument(f"the instance {spec.instance_id} runs already", field="instance_id")
         with self._being_started(spec.instance_id):
             try:
                 manifest.write(folder, kept)
                 result = await self._link.call("start", within=_START, spec=request)
-            except BaseException:
-                # It may run all the same: the answer may be lost, or nobody may have waited for it.
-                self._link.tell("stop", instance_id=spec.instance_id, grace_ms=0)
+            except BaseException as error:
+                if not isinstance(error, StartFailed | InstancesExhausted | InvalidArgument):
+                    # It may run all the same: the answer was lost, or nobody waited for it.
+                    self._link.tell("stop", instance_id=spec.instance_id, grace_ms=0)
                 manifest.remove(folder)
                 raise
         return _handle(kept, result)
@@ -94,13 +97,9 @@ class LocalRuntimeBackend:
 
     async def isolation(self) -> Isolation:
         """See RuntimeBackend."""
-        told = await self._link.call("isolation", within=_QUICK)
-        return Isolation(
-            level=cast(Literal["namespaces", "none"], told["level"]),
-            memory=cast(Literal["cgroup", "approximate"], told["memory"]),
-            network=cast(Literal["host"], told["network"]),
-            reason=str(told["reason"]),
-        )
+        if self._isolation is None:
+            self._isolation = _isolation(await self._link.call("isolation", within=_QUICK))
+        return self._isolation
 
     async def close(self) -> None:
         """See RuntimeBackend."""
@@ -130,6 +129,7 @@ class LocalRuntimeBackend:
 
     async def _take_stock(self) -> None:
         """After each connect: adopt what runs, stop what is nobody's, tell the end of what has gone meanwhile."""
+        self._isolation = None  # It may be another launcher.
         before = self._known - self._starting
         try:
             await self._link.call("seen", within=_QUICK, instance_ids=sorted(self._unconfirmed))
@@ -188,6 +188,15 @@ class LocalRuntimeBackend:
 
 def _handle(kept: Manifest, told: Message) -> InstanceHandle:
     return kept.handle(str(told["socket"]), datetime.fromtimestamp(cast(float, told["started_at"]), UTC))
+
+
+def _isolation(told: Message) -> Isolation:
+    return Isolation(
+        level=cast(Literal["namespaces", "none"], told["level"]),
+        memory=cast(Literal["cgroup", "approximate"], told["memory"]),
+        network=cast(Literal["host"], told["network"]),
+        reason=str(told["reason"]),
+    )
 
 
 def _ended(event: Message) -> InstanceEnded:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from sless_runtime_manager.errors import StartFailed
 from sless_runtime_manager.ports import InstanceSpec
 
 RUNTIME_TARGET = "/opt/sless/runtime"
+DEPENDENCIES_TARGET = "/opt/sless/dependencies"
 CODE_TARGET = "/srv/function"
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
@@ -37,22 +39,17 @@ def python_start(spec: InstanceSpec, places: Places, python: Interpreter, *, san
     Raises InvalidArgument for variables that are the platform's, StartFailed for a layer or runtime that isn't there.
     """
     refuse_reserved(spec.env)
-    runtime = _existing(places.runtimes / spec.runtime, f"the code of runtime {spec.runtime}")
-    code = _code_layer(spec, places)
-    runtime_inside = RUNTIME_TARGET if sandboxed else str(runtime)
-    code_inside = CODE_TARGET if sandboxed else str(code)
+    shown = _shown(spec, places)
+    inside = {target: target if sandboxed else str(source) for target, source in shown.items()}
     private = (places.run, places.layers, Path.home())
     return {
         "instance_id": spec.instance_id,
         "uid_index": spec.uid_index,
-        "argv": [str(python.executable), "-I", "-S", f"{runtime_inside}/main.py"],
-        "env": {**_defaults(python), **spec.env, **_platforms(spec, code_inside)},
+        "argv": [str(python.executable), "-I", "-S", f"{inside[RUNTIME_TARGET]}/main.py"],
+        "env": {**_defaults(python), **spec.env, **_platforms(spec, inside)},
         "prefixes": python.exposed(private),
-        "layers": [
-            {"source": str(runtime), "target": RUNTIME_TARGET},
-            {"source": str(code), "target": CODE_TARGET},
-        ],
-        "cwd": code_inside,
+        "layers": [{"source": str(source), "target": target} for target, source in shown.items()],
+        "cwd": inside[CODE_TARGET],
         "memory_mb": spec.memory_mb,
         "allowance_mb": allowance_mb(spec.max_concurrency),
     }
@@ -64,8 +61,21 @@ def allowance_mb(max_concurrency: int) -> int:
     return _INTERPRETER_MB + _THREAD_MB * (max_concurrency + _SPARE_THREADS)
 
 
-def _code_layer(spec: InstanceSpec, places: Places) -> Path:
-    digest = spec.layers[-1]
+def _shown(spec: InstanceSpec, places: Places) -> dict[str, Path]:
+    """What lies where inside. The builder's layers are, lowest first: the runtime, the dependencies if there are any, the code.
+    Code alone runs on the runtime that this platform came with."""
+    layers = [_layer(digest, places) for digest in spec.layers]
+    if not 1 <= len(layers) <= 3:
+        raise InvalidArgument(f"an instance has one to three layers, not {len(layers)}", field="layers")
+    *lower, code = layers
+    runtime = lower[0] if lower else _existing(places.runtimes / spec.runtime, f"the code of runtime {spec.runtime}")
+    shown = {RUNTIME_TARGET: runtime, CODE_TARGET: code}
+    if len(lower) > 1:
+        shown[DEPENDENCIES_TARGET] = lower[1]
+    return shown
+
+
+def _layer(digest: str, places: Places) -> Path:
     if not _DIGEST.fullmatch(digest):
         raise InvalidArgument(f"a layer is named by sha256: and 64 hexadecimal digits, not {digest!r}", field="layers")
     return _existing(places.layers / digest.removeprefix("sha256:"), f"the layer {digest}")
@@ -86,9 +96,11 @@ def _defaults(python: Interpreter) -> dict[str, str]:
     }
 
 
-def _platforms(spec: InstanceSpec, code: str) -> dict[str, str]:
+def _platforms(spec: InstanceSpec, inside: Mapping[str, str]) -> dict[str, str]:
+    dependencies = inside.get(DEPENDENCIES_TARGET)
     return {
-        "SLESS_CODE_DIR": code,
+        **({} if dependencies is None else {"SLESS_DEPENDENCIES_DIR": dependencies}),
+        "SLESS_CODE_DIR": inside[CODE_TARGET],
         "SLESS_ENTRYPOINT": spec.entrypoint,
         "SLESS_FUNCTION": spec.name,
         "SLESS_GRACE_MS": str(round(spec.grace.total_seconds() * 1000)),
