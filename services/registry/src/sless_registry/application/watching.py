@@ -37,6 +37,7 @@ class Batch:
     """Changes to apply in this order.
 
     revision  every change up to it has been sent with this batch; 0 within a snapshot.
+    before    the same for what was sent before this batch.
     reset     all that was known must be forgotten first.
     more      more batches of the same snapshot follow.
     purged    functions that are gone for good.
@@ -45,6 +46,7 @@ class Batch:
     revision: int
     changed: tuple[Function | Version, ...] = ()
     purged: tuple[str, ...] = ()
+    before: int = 0
     reset: bool = False
     more: bool = False
 
@@ -98,7 +100,7 @@ class Watch:
             else:
                 self._position = page.revision
                 if _worth_telling(page, self._told):
-                    yield self._tell(_batch(page))
+                    yield self._tell(_batch(page, self._told))
 
     async def _beginning(self) -> AsyncIterator[Batch]:
         span = await self._means.store.span()
@@ -111,7 +113,7 @@ class Watch:
         self._position = self._told = span.head if revision is None else revision
         self._watcher.acknowledge(self._position)
         if revision is None:
-            yield Batch(self._position)
+            yield Batch(self._position, before=self._position)
 
     async def _snapshot(self) -> AsyncIterator[Batch]:
         """All there is. What changes while it is read comes again with the changes after the revision it began at."""
@@ -151,6 +153,6 @@ def _worth_telling(page: ChangePage, told: int) -> bool:
     return bool(changed) or page.revision - told >= _SILENT_REVISIONS
 
 
-def _batch(page: ChangePage) -> Batch:
+def _batch(page: ChangePage, told: int) -> Batch:
     resources: list[Function | Version] = sorted([*page.functions, *page.versions], key=lambda each: each.revision)
-    return Batch(page.revision, tuple(resources), page.purged)
+    return Batch(page.revision, tuple(resources), page.purged, before=told)

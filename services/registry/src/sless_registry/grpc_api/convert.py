@@ -142,19 +142,18 @@ def to_workload(workload: Workload) -> pb.Workload:
     )
 
 
-def to_responses(batch: Batch, told: int) -> Iterator[pb.WatchResponse]:
-    """The batch as messages of bounded size. All but the last say the revision `told` before, as not all changes are sent yet."""
-    waiting = pb.WatchResponse(revision=told, reset=batch.reset, more=batch.more or batch.reset)
+def to_responses(batch: Batch) -> Iterator[pb.WatchResponse]:
+    """The batch as messages of bounded size. All but the last say the revision of before, as not all changes are sent yet."""
+    more = batch.more or batch.reset
+    waiting = pb.WatchResponse(revision=batch.before, reset=batch.reset, more=more)
     size = 0
     for change in _changes(batch):
-        grown = size + change.ByteSize()
-        if size and grown > BATCH_BYTES:
+        size += change.ByteSize()
+        if size > BATCH_BYTES and waiting.changes:
             yield waiting
-            waiting, grown = pb.WatchResponse(revision=told, more=batch.more or batch.reset), change.ByteSize()
+            waiting, size = pb.WatchResponse(revision=batch.before, more=more), change.ByteSize()
         waiting.changes.append(change)
-        size = grown
-    waiting.revision = batch.revision or told
-    waiting.more = batch.more
+    waiting.revision, waiting.more = batch.revision, batch.more
     yield waiting
 
 
