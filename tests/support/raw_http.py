@@ -115,7 +115,7 @@ async def connected(url: str) -> AsyncIterator[RawClient]:
     try:
         yield RawClient(reader, writer)
     finally:
-        writer.close()
+        writer.transport.abort()  # what the other side has not read must not hold a test up
         with suppress(ConnectionError):
             await writer.wait_closed()
 

@@ -255,7 +255,7 @@ async def test_what_the_registry_refuses_is_told(gateway: Gateway, error: Except
     def refuse(_request: Any, _namespace: str) -> None:
         raise error
 
-    gateway.services.registry._enter = refuse  # type: ignore[method-assign]
+    gateway.services.registry._enter = refuse  # type: ignore[assignment]
 
     answer = await create(gateway, {"name": "hello", **LEAST})
 

@@ -236,6 +236,10 @@ class CallBody(Protocol):
         """Have all that was read so far in `held` again. False when that was too much to be kept."""
         ...
 
+    def settle(self) -> None:
+        """Let go of what was kept: the call is answered, so nothing will be sent again."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Reply:

@@ -50,6 +50,11 @@ class Calls:
         `token` is the bearer token that came along. It is nobody's business unless the invoker answers that the
         function wants one; it does so before it reads of the body, which is then still in hand.
         """
+        opened = await self._opened(call, body, token)
+        body.settle()
+        return opened
+
+    async def _opened(self, call: Call, body: CallBody, token: str | None) -> OpenCall:
         try:
             return await self._invoker.open(call, body, caller=None)
         except PlatformError as error:

@@ -104,7 +104,8 @@ class Answer(web.StreamResponse):
         self._left = self._length or 0
         if self._keep_alive is None:
             # A body that has not arrived whole may still be on its way: what follows would be read as a request.
-            self._keep_alive = request.keep_alive and request.content.is_eof()
+            # After an upgrade that is declined the parser has dropped what followed.
+            self._keep_alive = request.keep_alive and request.content.is_eof() and "Upgrade" not in request.headers
         if self._length is None and not self._chunked_body and not self._bodiless:
             self._keep_alive = False  # HTTP/1.0: the connection's end is the body's
         return self._head(request.version)

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import time
-from typing import Final
 
 from aiohttp import web
-from sless_contracts import limits
-from sless_platform.errors import Internal, PlatformError
+from sless_platform.errors import PlatformError
 from sless_platform.identity import authorise
 from sless_platform.logging import bind, get_logger
 
-from sless_gateway.errors import HeadersTooLarge
+from sless_gateway.errors import outcome
 from sless_gateway.http_api.answer import Answer
 from sless_gateway.http_api.api import Api
 from sless_gateway.http_api.connection import Server
 from sless_gateway.http_api.errors import error_answer, internal
 from sless_gateway.http_api.exchange import Exchange, Target, request_id_of
+from sless_gateway.http_api.head import check_head
 from sless_gateway.http_api.routes import Match, Router
 from sless_gateway.http_api.streaming import abort
 
 log = get_logger(__name__)
-
-_LINE_ENDS: Final = len(": \r\n")
 
 
 class HttpApi:
@@ -50,7 +47,7 @@ class HttpApi:
             await answer.prepare(exchange.request)
             return answer
         except PlatformError as error:
-            if isinstance(error, Internal):
+            if outcome(error).code == "INTERNAL":
                 log.exception("internal error", reason=error.reason)
             return await self._refused(exchange, error)
         except ConnectionError:
@@ -60,7 +57,7 @@ class HttpApi:
             return await self._refused(exchange, internal(exchange.request_id))
 
     async def _refused(self, exchange: Exchange, error: PlatformError) -> Answer:
-        answer = error_answer(error, exchange.request_id, exchange.extra)
+        answer = error_answer(error, exchange.request_id, exchange.extra, closing=not exchange.trusted)
         if exchange.request.writer.output_size > 0:
             abort(exchange.request)  # another answer has begun: cut it rather than write into it
         else:
@@ -69,8 +66,9 @@ class HttpApi:
 
     def _match(self, exchange: Exchange) -> Match:
         request = exchange.request
-        if sum(len(name) + len(value) + _LINE_ENDS for name, value in request.raw_headers) > limits.HEADERS_BYTES.value:
-            raise HeadersTooLarge(f"the request's headers are larger than {limits.HEADERS_BYTES.value} bytes together")
+        exchange.trusted = False
+        check_head(request)
+        exchange.trusted = True
         exchange.target = Target.of(request.raw_path)
         match = self._router.match(request.method, exchange.target.path)
         exchange.template, exchange.params, exchange.kind = match.route.template, match.params, match.route.kind

@@ -19,8 +19,8 @@ from sless_gateway.errors import PayloadTooLarge, UnsupportedMediaType
 
 SILENCE_SEC: Final = 30
 """How long a body that is read before anything is done may go without a byte."""
-_KEPT_BYTES: Final = 4 * limits.MIB
-"""More than what fits between the gateway and an invoker that does not read."""
+_KEPT_BYTES: Final = 8 * limits.MIB
+"""More than what gRPC takes for an invoker that does not read (5.5 MiB, measured): who took more has admitted the call."""
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -38,7 +38,7 @@ class RequestBody:
         self._held = b""
         self._kept: list[bytes] | None = [] if keep else None
         self._kept_left = _KEPT_BYTES
-        self._invites = not self._content.is_eof() and expects_continue(request)
+        self._invites = expects_continue(request) and not self._content.is_eof()
         announced = request.content_length
         if announced is not None and announced > limit:
             raise self._too_large()
@@ -65,7 +65,7 @@ class RequestBody:
     async def next_soon(self) -> bytes:
         """What comes next; b"" at the end. Raises InvalidArgument after a silence."""
         self.invite()
-        async with reading():
+        async with reading(SILENCE_SEC):
             return self._counted(await self._content.readany())
 
     async def read(self) -> bytes:
@@ -95,6 +95,10 @@ class RequestBody:
         self._held = b"".join((self._held, *self._kept))
         self._kept = []
         return True
+
+    def settle(self) -> None:
+        """See CallBody."""
+        self._held, self._kept = b"", None
 
     def _keep(self, data: bytes) -> None:
         if self._kept is None:
@@ -126,7 +130,7 @@ def expects_continue(request: web.BaseRequest) -> bool:
 
 
 @asynccontextmanager
-async def reading(silence_sec: float | None = SILENCE_SEC) -> AsyncIterator[None]:
+async def reading(silence_sec: float | None) -> AsyncIterator[None]:
     """Bounds one read of a body in time, and says what is wrong with what was read, as InvalidArgument."""
     try:
         async with asyncio.timeout(silence_sec):

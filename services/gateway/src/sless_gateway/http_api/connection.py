@@ -13,8 +13,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from aiohttp import web
-from aiohttp.http_exceptions import BadHttpMethod, HttpProcessingError, InvalidURLError, LineTooLong
+from aiohttp.http_exceptions import BadHttpMethod, BadStatusLine, HttpProcessingError, InvalidURLError, LineTooLong
 from aiohttp.http_parser import HttpRequestParser
+from aiohttp.streams import StreamReader
 from aiohttp.web_protocol import RequestHandler, RequestPayloadError
 from sless_contracts import limits
 from sless_platform.errors import InvalidArgument, PlatformError
@@ -189,6 +190,8 @@ class MethodTolerantParser:
         self._loop = loop
         self._limit = limit
         self._method: str | None = None
+        self._body: StreamReader | None = None
+        self._in_head = False
         self._parser = self._fresh()
 
     def _fresh(self) -> Any:
@@ -204,22 +207,36 @@ class MethodTolerantParser:
             max_msg_queue_size=self._protocol._max_msg_queue_size,
         )
 
+    @property
+    def _between_requests(self) -> bool:
+        return not self._in_head and (self._body is None or self._body.is_eof())
+
     def feed_data(self, data: bytes) -> tuple[Any, bool, bytes]:
         """See aiohttp's HttpParser."""
+        begins = self._between_requests
         try:
             messages, upgraded, tail = self._parser.feed_data(data)
         except BadHttpMethod:
             match = _METHOD.match(data)
-            if match is None or not self._protocol.idle:
+            if match is None or not begins:
                 raise
             self._method = match["name"].decode()
             self._parser = self._fresh()
             messages, upgraded, tail = self._parser.feed_data(b"POST" + data[match.end("name") :])
-        if self._method is not None and messages:
-            (message, payload), *others = messages
-            messages = [(message._replace(method=self._method), payload), *others]
-            self._method = None
+        if messages:
+            messages = self._named(messages)
+            self._body, self._in_head = messages[-1][1], False
+        elif data and begins:
+            self._in_head = True
         return messages, upgraded, tail
+
+    def _named(self, messages: Any) -> Any:
+        """The first message with its own method."""
+        if self._method is None:
+            return messages
+        (message, payload), *others = messages
+        message, self._method = message._replace(method=self._method), None
+        return [(message, payload), *others]
 
     def feed_eof(self) -> Any:
         """See aiohttp's HttpParser."""
@@ -238,6 +255,13 @@ class MethodTolerantParser:
         self._parser.set_upgraded(upgraded)
 
 
+_REFUSALS: Final = (
+    (BadHttpMethod, "the request's method can't be read"),
+    (BadStatusLine, "the request's first line can't be read: it must end in HTTP/1.1 and CRLF"),
+    (InvalidURLError, "the request's URL can't be read"),
+)
+
+
 def refusal(error: HttpProcessingError) -> PlatformError:
     """Why a request can't be read, in words that a client may see: aiohttp's own repeat what the client sent."""
     if isinstance(error, LineTooLong):
@@ -246,9 +270,7 @@ def refusal(error: HttpProcessingError) -> PlatformError:
         return HeadersTooLarge(f"a header is larger than {limits.HEADER_BYTES.value} bytes")
     if error.message.startswith("Too many headers"):
         return HeadersTooLarge(f"the request has more than {_MAX_HEADERS} headers")
-    if isinstance(error, BadHttpMethod):
-        return InvalidArgument("the request's method can't be read")
-    if isinstance(error, InvalidURLError):
-        return InvalidArgument("the request's URL can't be read")
-    cause = error.message.partition("\n")[0].rstrip(":")
-    return InvalidArgument(f"the request can't be read: {cause}" if cause.isascii() else "the request can't be read")
+    sentence = next((sentence for kind, sentence in _REFUSALS if isinstance(error, kind)), None)
+    if sentence is None:
+        sentence = f"the request can't be read: {error.message.partition(chr(10))[0].rstrip(':')}"
+    return InvalidArgument(sentence if sentence.isascii() else "the request can't be read")

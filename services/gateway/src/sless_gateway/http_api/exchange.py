@@ -67,6 +67,8 @@ class Exchange:
         self.request = request
         self.request_id = request_id
         self.target = Target("", "")
+        self.trusted = True
+        """Whether it is certain where the request ends, and the next one on its connection begins."""
         self.template = ""
         """The route's, once it is known."""
         self.params: Mapping[str, str] = {}

@@ -16,7 +16,7 @@ from sless_gateway.errors import PayloadTooLarge, UnsupportedMediaType
 from sless_gateway.http_api import shapes
 from sless_gateway.http_api.answer import Answer
 from sless_gateway.http_api.api import Api
-from sless_gateway.http_api.bodies import RequestBody, reading, stream
+from sless_gateway.http_api.bodies import SILENCE_SEC, RequestBody, reading, stream
 from sless_gateway.http_api.exchange import Exchange
 
 FIELD: Final = "code"
@@ -126,7 +126,7 @@ class _Form:
 @asynccontextmanager
 async def _reading_form() -> AsyncIterator[None]:
     try:
-        async with reading():
+        async with reading(SILENCE_SEC):
             yield
     except (ValueError, AssertionError, RuntimeError) as error:  # how aiohttp's reader says that a form is broken
         raise InvalidArgument(_BROKEN) from error

@@ -1,0 +1,428 @@
+"""Calls: what reaches the invoker, and what its answer becomes."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from sless.invoker.v1 import invoker_pb2
+from sless.registry.v1 import registry_pb2
+from sless_contracts.catalog import namespace_of
+from sless_platform.errors import (
+    DeadlineExceeded,
+    FailedPrecondition,
+    NotFound,
+    PlatformError,
+    ResourceExhausted,
+    Unauthenticated,
+    Unavailable,
+)
+
+from tests.support.calls import answers, refuses, waits_for
+from tests.support.gateway import NAMESPACE, SUB, Gateway, running_gateway, until
+from tests.support.raw_http import connected, exchange, request
+
+URL = f"/fn/{NAMESPACE}/hello"
+INVOKE = f"/v1/namespaces/{NAMESPACE}/functions/hello/invoke"
+TOKEN_REQUIRED = Unauthenticated("hello wants a token of its owner", reason="TOKEN_REQUIRED")
+
+
+def head_of(gateway: Gateway) -> invoker_pb2.CallHead:
+    """The head of the one call that was made."""
+    (head,) = gateway.services.invoker.heads
+    return head
+
+
+def headers_of(gateway: Gateway) -> list[tuple[str, str]]:
+    return [(header.name, header.value) for header in head_of(gateway).headers]
+
+
+@pytest.mark.parametrize(
+    ("target", "path", "query"),
+    [
+        (URL, "/", ""),
+        (f"{URL}/", "/", ""),
+        (f"{URL}?", "/", ""),
+        (f"{URL}?a=1&a=2&b=%20+", "/", "a=1&a=2&b=%20+"),
+        (f"{URL}//a/../b/./%2e%2e/%2Fc%00", "//a/../b/./%2e%2e/%2Fc%00", ""),
+        (f"{URL}/a?b/c?d", "/a", "b/c?d"),
+        (f"{URL}/%E6%BC%A2%ff%", "/%E6%BC%A2%ff%", ""),
+        (f"http://h{URL}/a?b", "/a", "b"),
+    ],
+)
+async def test_path_and_query_are_passed_as_they_came(gateway: Gateway, target: str, path: str, query: str) -> None:
+    await gateway.ask("GET", target)
+
+    assert (head_of(gateway).path, head_of(gateway).query) == (path, query)
+
+
+async def test_a_call_says_what_it_is(gateway: Gateway) -> None:
+    parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    answer = await gateway.ask("PATCH", URL, ("traceparent", parent), ("X-Request-Id", "r-1"), body=b"body")
+
+    head = head_of(gateway)
+    assert (head.namespace, head.name, head.method) == (NAMESPACE, "hello", "PATCH")
+    assert (head.trigger, head.kind) == (invoker_pb2.TRIGGER_HTTP, registry_pb2.FUNCTION_KIND_UNSPECIFIED)
+    assert (head.request_id, head.traceparent, head.owner_authenticated) == ("r-1", parent, False)
+    assert (head.first_body, head.end) == (b"body", True)
+    assert len(head.invocation_id) == 26
+    assert answer.header("x-sless-invocation-id") == head.invocation_id
+    assert answer.header("x-request-id") == "r-1"
+
+
+@pytest.mark.parametrize("collection", ["functions", "services"])
+async def test_an_invoke_is_the_owners_call(gateway: Gateway, collection: str) -> None:
+    answer = await gateway.ask("REPORT", f"/v1/namespaces/{NAMESPACE}/{collection}/hello/invoke?a=1", body=b"body")
+
+    head = head_of(gateway)
+    assert (answer.status, answer.body) == (200, b"body")
+    assert (head.trigger, head.path, head.query, head.method) == (invoker_pb2.TRIGGER_INVOKE, "/", "a=1", "REPORT")
+    assert registry_pb2.FunctionKind.Name(head.kind) == f"FUNCTION_KIND_{collection[:-1].upper()}"
+    assert answer.header("x-sless-invocation-id") == head.invocation_id
+    assert "authorization" not in {name.lower() for name, _ in headers_of(gateway)}
+
+
+@pytest.mark.fault(20)
+async def test_headers_are_passed_in_their_order_with_duplicates_and_without_those_of_the_hop(gateway: Gateway) -> None:
+    sent = [
+        ("X-A", "1"), ("x-b", "2"), ("X-A", "3"), ("Cookie", "a=1"), ("Cookie", "b=2"), ("X-Latin", "\xe4\xff"),
+        ("X-Empty", ""), ("Content-Encoding", "gzip"), ("Accept-Encoding", "gzip"),
+    ]  # fmt: skip
+    hop = [
+        ("Connection", "X-Hop, keep-alive"), ("Keep-Alive", "5"), ("TE", "trailers"), ("Proxy-Authorization", "x"),
+        ("Trailer", "X"), ("X-Hop", "x"), ("Proxy-Connection", "x"),
+    ]  # fmt: skip
+
+    await gateway.ask("POST", URL, *hop, *sent, body=b"\x1f\x8b", token=None)
+
+    passed = [field for field in headers_of(gateway) if not field[0].startswith("X-Forwarded")]
+    assert passed == [("Host", "gateway.test"), *sent, ("Content-Length", "2")]
+    assert head_of(gateway).first_body == b"\x1f\x8b"
+
+
+async def test_a_handler_is_told_of_the_hops_before_it(gateway: Gateway) -> None:
+    await gateway.ask("GET", URL, host="sless.example:8080")
+
+    told = {name: value for name, value in headers_of(gateway) if name.startswith("X-Forwarded")}
+    assert told == {
+        "X-Forwarded-For": "127.0.0.1",
+        "X-Forwarded-Proto": "http",
+        "X-Forwarded-Host": "sless.example:8080",
+    }
+
+
+async def test_what_proxies_said_is_kept_and_the_client_added(gateway: Gateway) -> None:
+    said = [
+        ("X-Forwarded-For", "10.0.0.1"),
+        ("x-forwarded-for", "10.0.0.2"),
+        ("X-Forwarded-Proto", "https"),
+        ("X-Forwarded-Host", "a.b"),
+    ]
+    await gateway.ask("GET", URL, *said)
+
+    told = [field for field in headers_of(gateway) if field[0].lower().startswith("x-forwarded")]
+    assert told == [said[0], ("x-forwarded-for", "10.0.0.2, 127.0.0.1"), *said[2:]]
+
+
+async def test_on_the_unix_socket_nobody_is_added(gateway: Gateway) -> None:
+    answer = await exchange(gateway.unix, request("GET", URL, ("X-Forwarded-For", "10.0.0.1")))
+
+    assert answer.status == 200
+    assert [value for name, value in headers_of(gateway) if name == "X-Forwarded-For"] == ["10.0.0.1"]
+
+
+@pytest.mark.fault(20)
+async def test_the_answers_headers_are_passed_in_their_order_without_those_of_the_hop(gateway: Gateway) -> None:
+    given = [
+        ("Set-Cookie", "a=1"), ("X-A", "1"), ("Set-Cookie", "b=2"), ("X-Latin", "\xe4\xff"), ("Server", "mine"),
+        ("Date", "yesterday"), ("Content-Encoding", "br"), ("ETag", 'W/"x"'),
+    ]  # fmt: skip
+    hop = [
+        ("Connection", "X-Hop"), ("X-Hop", "1"), ("Keep-Alive", "5"), ("Transfer-Encoding", "chunked"),
+        ("Content-Length", "999"), ("X-Request-Id", "forged"), ("X-Sless-Invocation-Id", "forged"),
+    ]  # fmt: skip
+    gateway.services.invoker.call = answers(b"body", status=201, headers=[*hop, *given])
+
+    answer = await gateway.ask("GET", URL, ("X-Request-Id", "r-1"))
+
+    assert (answer.status, answer.body) == (201, b"body")
+    assert answer.headers == [
+        *given,
+        ("X-Request-Id", "r-1"),
+        ("X-Sless-Invocation-Id", head_of(gateway).invocation_id),
+        ("Content-Length", "4"),
+    ]
+
+
+@pytest.mark.parametrize("status", [200, 201, 299, 301, 400, 404, 418, 500, 503, 599])
+async def test_any_status_is_the_handlers(gateway: Gateway, status: int) -> None:
+    gateway.services.invoker.call = answers(b"{}", status=status)
+
+    answer = await gateway.ask("GET", URL)
+
+    assert (answer.status, answer.body, answer.header("content-type")) == (status, b"{}", None)
+
+
+@pytest.mark.parametrize("status", [204, 304])
+async def test_an_answer_that_has_no_body_has_none(gateway: Gateway, status: int) -> None:
+    gateway.services.invoker.call = answers(b"stray", status=status)
+    async with connected(gateway.url) as client:
+        for _ in range(2):
+            await client.send(request("GET", URL))
+            answer = await client.receive()
+            assert (answer.status, answer.body) == (status, b"")
+            assert answer.header("transfer-encoding") is None
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "length"),
+    [
+        (b"12345", {}, "5"),
+        (b"", {"Content-Length": "123"}, "123"),
+        (b"", {}, None),
+        (b"", {"Content-Length": "x"}, None),
+    ],
+)
+async def test_head_has_the_length_and_no_body(
+    gateway: Gateway, body: bytes, headers: dict[str, str], length: str | None
+) -> None:
+    gateway.services.invoker.call = answers(body, headers=headers)
+    async with connected(gateway.url) as client:
+        for _ in range(2):
+            await client.send(request("HEAD", URL))
+            answer = await client.receive("HEAD")
+            assert (answer.status, answer.body, answer.header("content-length")) == (200, b"", length)
+
+
+@pytest.mark.parametrize(
+    ("status", "headers"),
+    [
+        (100, {}),
+        (101, {"Upgrade": "websocket"}),
+        (0, {}),
+        (600, {}),
+        (200, {"X-A": "b\r\nX-Injected: 1"}),
+        (200, {"X-A\r\nX-Injected": "1"}),
+        (200, {"X A": "1"}),
+        (200, {"": "1"}),
+        (200, {"X-A": "a\0b"}),
+        (200, {"X-A": "漢"}),
+    ],
+)
+async def test_what_http_cannot_carry_is_the_handlers_error(
+    gateway: Gateway, status: int, headers: dict[str, str]
+) -> None:
+    gateway.services.invoker.call = answers(b"body", status=status, headers=headers)
+
+    answer = await gateway.ask("GET", URL)
+
+    assert (answer.status, answer.code) == (500, "HANDLER_ERROR")
+    assert answer.header("x-injected") is None
+    assert answer.header("x-sless-invocation-id") == head_of(gateway).invocation_id
+
+
+REFUSALS: dict[str, tuple[PlatformError, int, str]] = {
+    "unknown": (NotFound("function not found: hello", reason="FUNCTION_NOT_FOUND"), 404, "NOT_FOUND"),
+    "switched off": (NotFound("hello is switched off", reason="DISABLED"), 404, "DISABLED"),
+    "switched off, invoked": (FailedPrecondition("hello is switched off", reason="DISABLED"), 409, "DISABLED"),
+    "never ready": (Unavailable("hello has not been ready yet", reason="NOT_READY"), 503, "NOT_READY"),
+    "full": (ResourceExhausted("too many", reason="TOO_MANY_REQUESTS"), 429, "TOO_MANY_REQUESTS"),
+    "no instance": (DeadlineExceeded("no instance", reason="INSTANCE_TIMEOUT"), 504, "INSTANCE_TIMEOUT"),
+    "too slow": (DeadlineExceeded("too slow", reason="FUNCTION_TIMEOUT"), 504, "FUNCTION_TIMEOUT"),
+    "crashed": (Unavailable("the instance ended", reason="FUNCTION_CRASHED"), 502, "FUNCTION_CRASHED"),
+    "token": (TOKEN_REQUIRED, 401, "UNAUTHENTICATED"),
+    "away": (Unavailable("the registry is away", reason="UNAVAILABLE"), 503, "UNAVAILABLE"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+@pytest.mark.parametrize("target", [URL, INVOKE])
+async def test_what_the_invoker_refuses_is_told_in_json(gateway: Gateway, case: str, target: str) -> None:
+    error, status, code = REFUSALS[case]
+    gateway.services.invoker.call = refuses(error)
+
+    answer = await gateway.ask("POST", target, body=b"body", token=gateway.token if target == INVOKE else None)
+
+    assert (answer.status, answer.code) == (status, code)
+    assert answer.header("x-sless-invocation-id") == head_of(gateway).invocation_id
+    assert (answer.header("retry-after") is not None) == (status in {429, 503})
+
+
+async def test_retry_after_is_what_the_invoker_says(gateway: Gateway) -> None:
+    full = ResourceExhausted("full", reason="TOO_MANY_REQUESTS", retry_after=timedelta(seconds=7))
+    gateway.services.invoker.call = refuses(full)
+
+    assert (await gateway.ask("GET", URL)).header("retry-after") == "7"
+
+
+@pytest.mark.parametrize(
+    "target", ["/fn/sless-x/hello", f"/fn/{NAMESPACE}/UPPER", f"/fn/{NAMESPACE}/a%2Fb", "/fn/a/b/c"]
+)
+async def test_what_cannot_be_a_function_is_not_asked_for(gateway: Gateway, target: str) -> None:
+    answer = await gateway.ask("GET", target)
+
+    assert (answer.status, answer.code) == (404, "NOT_FOUND")
+    assert gateway.services.invoker.heads == []
+
+
+async def test_an_encoded_name_is_the_same_name(gateway: Gateway) -> None:
+    await gateway.ask("GET", f"/fn/{NAMESPACE.replace('s', '%73')}/h%65llo/x")
+
+    assert (head_of(gateway).namespace, head_of(gateway).name, head_of(gateway).path) == (NAMESPACE, "hello", "/x")
+
+
+async def test_a_token_is_not_looked_at_on_a_public_url(gateway: Gateway) -> None:
+    answer = await gateway.ask("GET", URL, token="somebody-elses")
+
+    assert answer.status == 200
+    assert ("Authorization", "Bearer somebody-elses") in headers_of(gateway)
+    assert gateway.services.auth.asked == 0
+
+
+def wants_a_token(seen: list[bytes], hesitation_sec: float = 0) -> Any:
+    """A function that only its owner may call; keeps the bodies that it was called with."""
+
+    async def call(head: invoker_pb2.CallHead, body: Any) -> Any:
+        if not head.owner_authenticated:
+            await asyncio.sleep(hesitation_sec)
+            raise TOKEN_REQUIRED
+        seen.append(b"".join([piece async for piece in body]))
+        async for message in answers(b"yours")(head, body):
+            yield message
+
+    return call
+
+
+@pytest.mark.parametrize("hesitation_sec", [0, 0.3])
+@pytest.mark.parametrize("size", [0, 5, 300_000, 1_500_000, 20_000_000])
+async def test_an_authenticated_url_takes_its_owners_token_and_the_whole_body(
+    gateway: Gateway, size: int, hesitation_sec: float
+) -> None:
+    seen: list[bytes] = []
+    gateway.services.invoker.call = wants_a_token(seen, hesitation_sec)
+    body = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
+
+    answer = await gateway.ask("POST", URL, body=body)
+
+    assert (answer.status, answer.body) == (200, b"yours")
+    assert seen == [body]
+    first, second = gateway.services.invoker.heads
+    assert "authorization" in {header.name.lower() for header in first.headers}
+    assert "authorization" not in {header.name.lower() for header in second.headers}
+    assert [principal.service for principal in gateway.services.invoker.principals] == ["gateway", "gateway"]
+    assert first.invocation_id == second.invocation_id
+
+
+@pytest.mark.parametrize(
+    ("who", "status", "code"),
+    [
+        (None, 401, "UNAUTHENTICATED"),
+        ("forged", 401, "UNAUTHENTICATED"),
+        ("stranger", 403, "PERMISSION_DENIED"),
+        ("admin", 200, None),
+        (SUB, 200, None),
+    ],
+)
+async def test_an_authenticated_url_is_its_owners(
+    gateway: Gateway, who: str | None, status: int, code: str | None
+) -> None:
+    gateway.services.invoker.call = wants_a_token([])
+    auth = gateway.services.auth
+    token = (
+        {None: None, "forged": "forged"}.get(who) if who in {None, "forged"} else auth.token(who or "", *_roles(who))
+    )
+
+    answer = await gateway.ask("GET", URL, token=token)
+
+    assert answer.status == status
+    if code is not None:
+        assert answer.code == code
+    if status == 401:
+        assert answer.header("www-authenticate") is not None
+
+
+def _roles(who: str | None) -> list[str]:
+    return ["admin"] if who == "admin" else []
+
+
+async def test_while_nobody_can_be_verified_a_public_url_serves_on(gateway: Gateway) -> None:
+    await gateway.services.stop("auth")
+
+    assert (await gateway.ask("GET", URL)).status == 200
+
+
+async def test_while_nobody_can_be_verified_an_authenticated_url_is_503(gateway: Gateway) -> None:
+    gateway.services.invoker.call = wants_a_token([])
+    await gateway.services.stop("auth")
+
+    assert (await gateway.ask("GET", URL)).status == 503
+
+
+@pytest.mark.parametrize("kind", ["functions", "services"])
+async def test_an_invoke_of_what_cannot_be_a_name_is_404(gateway: Gateway, kind: str) -> None:
+    answer = await gateway.ask("POST", f"/v1/namespaces/{NAMESPACE}/{kind}/a%2Fb/invoke")
+
+    assert (answer.status, answer.code) == (404, "NOT_FOUND")
+
+
+async def test_an_admin_invokes_in_another_namespace(gateway: Gateway) -> None:
+    target = f"/v1/namespaces/{namespace_of('other')}/services/hello/invoke"
+
+    answer = await gateway.ask("POST", target, token=gateway.services.auth.token("root", "admin"))
+
+    assert answer.status == 200
+
+
+async def test_calls_in_flight_are_bounded() -> None:
+    release = asyncio.Event()
+    async with running_gateway(SLESS_MAX_GATEWAY_CALLS=2) as gateway:
+        gateway.services.invoker.call = waits_for(release)
+        calls = [asyncio.create_task(gateway.ask("GET", target)) for target in (URL, INVOKE)]
+        await until(lambda: len(gateway.services.invoker.heads) == 2)
+
+        refused = await gateway.ask("GET", URL)
+        invoked = await gateway.ask("GET", INVOKE)
+        other = await gateway.ask("GET", "/v1/whoami")
+        release.set()
+
+        assert (refused.status, refused.code, refused.header("retry-after")) == (429, "TOO_MANY_REQUESTS", "1")
+        assert (invoked.status, other.status) == (429, 200)
+        assert [(await call).status for call in calls] == [200, 200]
+        assert (await gateway.ask("GET", URL)).status == 200
+
+
+async def test_a_call_waits_for_an_invoker_that_is_starting_again(gateway: Gateway) -> None:
+    await gateway.ask("GET", URL)
+    await gateway.services.stop("invoker")
+
+    calling = asyncio.create_task(gateway.ask("GET", URL))
+    await asyncio.wait({calling}, timeout=0.3)
+    await gateway.services.start("invoker")
+
+    assert (await calling).status == 200
+
+
+async def test_an_invoker_that_stays_away_is_503(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sless_gateway.adapters.invoker_client._CONNECT_SEC", 0.2)
+    await gateway.services.stop("invoker")
+
+    answer = await gateway.ask("POST", URL, body=b"body")
+
+    assert (answer.status, answer.code, answer.header("retry-after")) == (503, "UNAVAILABLE", "1")
+    assert "invoker" not in answer.json()["error"]
+
+
+@pytest.mark.fault(32)
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"text": "' + b"x" * 2_000 + b'"}', b"null", b"-1.5e300", b'{"a": "Infinity"}', b"[1, 2, [3]]", b"42", b'""',
+        '{"漢字": "👩‍👩‍👧‍👦", "\\u0000": "\\ud83d"}'.encode(), b"\x00\xff\xfe", b"{not json", b" ", b"\r\n",
+    ],
+)  # fmt: skip
+async def test_bodies_are_passed_unchanged(gateway: Gateway, body: bytes) -> None:
+    answer = await gateway.ask("POST", URL, ("Content-Type", "application/json"), body=body)
+
+    assert answer.body == head_of(gateway).first_body == body
