@@ -198,7 +198,7 @@ class Queue(Protocol):
     async def hold(self, claim: Claim, keys: Sequence[str], made: Layer | None) -> None:
         """Name the objects that the build's result needs, before they are stored, and the layer that it made.
 
-        A layer that another build has recorded meanwhile stays.
+        A layer that was recorded for the same key before is forgotten: its object was lost, or never stored.
         """
         ...
 

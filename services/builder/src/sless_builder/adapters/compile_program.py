@@ -4,7 +4,7 @@ Nothing of the platform and little of the standard library is imported: each imp
 The process has no file, no environment and no credential: sources come on stdin, results go to stdout. Before it
 reads the first byte it has given up its user, and limits itself.
 
-Arguments: user id (0: keep the own), CPU seconds, bytes of memory. Numbers on the wire are big-endian u32.
+Arguments: user id (0: keep the own), CPU seconds, bytes of memory, encodings that sources declare. Numbers on the wire are big-endian u32.
 In:  length of the path, length of the source, path, source.
 Out: one byte `+` or `-`, length, then the .pyc, or `kind NUL line NUL column NUL message NUL source line`.
 """
@@ -27,7 +27,7 @@ def _confine(uid: int, cpu_sec: int, memory: int) -> None:
         (resource.RLIMIT_AS, memory),
         (resource.RLIMIT_FSIZE, 0),
         (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_NOFILE, 16),  # a source's encoding is a module of the standard library, read when it is met
+        (resource.RLIMIT_NOFILE, 16),
     ):
         resource.setrlimit(limit, (value, value))
     if uid:
@@ -68,8 +68,18 @@ def _problem(error: BaseException) -> bytes:
     return "\0".join(texts).encode("utf-8", "backslashreplace")
 
 
+def _load(encoding: str) -> None:
+    """Have an encoding ready; one that does not exist is a mistake in the source that declares it."""
+    try:
+        b" ".decode(encoding)  # nothing is looked up for no bytes
+    except (LookupError, ValueError):
+        return
+
+
 def main() -> None:
     """Answer until stdin ends."""
+    for encoding in sys.argv[4:]:
+        _load(encoding)
     _confine(*(int(argument) for argument in sys.argv[1:4]))
     while True:
         sizes = _read(8)

@@ -135,7 +135,8 @@ class MemoryBuildStore:
         build.objects[1:] = keys
         if made is not None:
             new = all(layer.digest != made.digest for layer, _, _ in self._layers.values())
-            self._layers.setdefault(made.key, (made, build.source.version_uid, new))
+            old = self._layers.get(made.key)
+            self._layers[made.key] = (made, build.source.version_uid, new or (old is not None and old[2]))
 
     async def append_log(self, claim: Claim, text: str) -> None:
         self._mine(claim).log.append(text)

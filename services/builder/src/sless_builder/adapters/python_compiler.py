@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import re
 import signal
+import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from sless_platform.errors import Unavailable
 from sless_platform.logging import get_logger
 
+from sless_builder.application.finishing import to_its_end
 from sless_builder.domain.build import Problem
 
 _PROGRAM: Final = Path(__file__).with_name("compile_program.py")
 _MAX_ANSWER_BYTES: Final = 256 << 20
 _STDERR_BYTES: Final = 2_000
+_CHUNK_BYTES: Final = 1 << 20
+_END_SEC: Final = 2
+_COOKIE: Final = re.compile(rb"[ \t\f]*#.*?coding[:=][ \t]*([-\w.]{1,40})")
+_MAX_COOKIE_BYTES: Final = 1_000
+_MAX_ENCODINGS: Final = 20
 _OWN_FAULT: Final = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGXCPU}
 """How a compiler ends that a source has broken; SIGKILL is the system's way to get memory back."""
 
@@ -48,66 +57,132 @@ class PythonCompilation:
 
     def __init__(self, command: list[str]) -> None:
         self._command = command
-        self._process: asyncio.subprocess.Process | None = None
+        self._encodings: list[str] = []
+        self._process: subprocess.Popen[bytes] | None = None
 
     async def compile(self, path: str, source: bytes) -> bytes | Problem:
         """See Compilation."""
+        encoding = _declared_encoding(source)
+        if encoding and encoding not in self._encodings and len(self._encodings) < _MAX_ENCODINGS:
+            # A process reads encodings before it gives up its user, who need not be able to read the interpreter's files.
+            await self.close()
+            self._encodings.append(encoding)
         process = self._process or await self._started()
+        asking = asyncio.ensure_future(asyncio.to_thread(_ask, process, path.encode(), source))
         try:
-            kind, answer = await self._asked(process, path.encode(), source)
-        except (asyncio.IncompleteReadError, ConnectionError):
-            return await self._broken(process, path)
+            kind, answer = await asyncio.shield(asking)
+        except _Ended:
+            self._process = None
+            return await to_its_end(asyncio.to_thread(_explained, process, path))
+        except asyncio.CancelledError:
+            _kill(process)  # which ends the thread's wait
+            await asyncio.wait([asking])
+            asking.exception()
+            raise
         return answer if kind == b"+" else _problem(path, answer)
 
     async def close(self) -> None:
         """End the process, whatever it does."""
         process, self._process = self._process, None
-        if process is None:
-            return
-        with suppress(ProcessLookupError):
-            process.kill()
-        # Reads what is left, so that no pipe's end stays behind.
-        await process.communicate()
+        if process is not None:
+            _kill(process)
+            await to_its_end(asyncio.to_thread(_reaped, process))
 
-    async def _started(self) -> asyncio.subprocess.Process:
+    async def _started(self) -> subprocess.Popen[bytes]:
         try:
-            self._process = await asyncio.create_subprocess_exec(
-                *self._command,
-                cwd="/",
-                env={},
-                start_new_session=True,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-            )
+            self._process = await to_its_end(asyncio.to_thread(_start, [*self._command, *self._encodings]))
         except OSError as error:
             raise Unavailable(f"the runtime's interpreter {self._command[0]} can't be started: {error}") from error
         return self._process
 
-    async def _asked(self, process: asyncio.subprocess.Process, path: bytes, source: bytes) -> tuple[bytes, bytes]:
-        assert process.stdin is not None and process.stdout is not None  # noqa: S101, PT018 - both were asked for
-        process.stdin.write(len(path).to_bytes(4, "big") + len(source).to_bytes(4, "big") + path + source)
-        await process.stdin.drain()
-        head = await process.stdout.readexactly(5)
-        size = int.from_bytes(head[1:], "big")
-        if size > _MAX_ANSWER_BYTES:
-            raise ConnectionError(f"the compiler answers {size} bytes")
-        return head[:1], await process.stdout.readexactly(size)
 
-    async def _broken(self, process: asyncio.subprocess.Process, path: str) -> Problem:
-        """What a process that ended means for the source that it had."""
-        self._process = None
+class _Ended(Exception):  # noqa: N818 - an outcome, told to nobody
+    """The process ended, or answers nonsense."""
+
+
+def _declared_encoding(source: bytes) -> str | None:
+    """The encoding that one of the first two lines names, if it is not UTF-8 (PEP 263)."""
+    for line in source[:_MAX_COOKIE_BYTES].splitlines()[:2]:
+        if found := _COOKIE.match(line):
+            name = found[1].decode().lower()
+            return None if name in ("utf-8", "utf8") else name
+    return None
+
+
+def _start(command: list[str]) -> subprocess.Popen[bytes]:
+    # Not the event loop's own way to make processes: uvloop forks, and gRPC's handlers for that now and then crash the child
+    # before it is anything else. Popen uses vfork, which runs no handlers.
+    return subprocess.Popen(
+        command,
+        cwd="/",
+        env={},
+        start_new_session=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        bufsize=0,
+    )
+
+
+def _ask(process: subprocess.Popen[bytes], path: bytes, source: bytes) -> tuple[bytes, bytes]:
+    """Give the process one source and wait for its answer. Raises _Ended."""
+    assert process.stdin is not None and process.stdout is not None  # noqa: S101, PT018 - both were asked for
+    request = memoryview(len(path).to_bytes(4, "big") + len(source).to_bytes(4, "big") + path + source)
+    try:
+        while request:
+            request = request[process.stdin.write(request) :]
+    except OSError:
+        raise _Ended from None
+    head = _read(process.stdout, 5)
+    size = int.from_bytes(head[1:], "big")
+    if size > _MAX_ANSWER_BYTES:
+        raise _Ended
+    return head[:1], _read(process.stdout, size)
+
+
+def _read(file: IO[bytes], count: int) -> bytes:
+    parts = []
+    while count:
+        part = file.read(min(count, _CHUNK_BYTES))
+        if not part:
+            raise _Ended
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)
+
+
+def _explained(process: subprocess.Popen[bytes], path: str) -> Problem:
+    """What a process that ended means for the source that it had. Raises Unavailable when it means nothing for that."""
+    try:
+        process.wait(_END_SEC)
+    except subprocess.TimeoutExpired:
+        _kill(process)
+    said = _reaped(process)
+    code = process.returncode
+    if -code in _OWN_FAULT:
+        name = signal.Signals(-code).name
+        return Problem("COMPILER_CRASHED", f"{path} can't be compiled: Python ended with {name} on it", file=path)
+    log.warning("compiler ended", code=code, said=said[-_STDERR_BYTES:].decode(errors="replace"))
+    how = "was killed, perhaps for want of memory" if code == -signal.SIGKILL else f"ended with code {code}"
+    raise Unavailable(f"the compiler {how}")
+
+
+def _reaped(process: subprocess.Popen[bytes]) -> bytes:
+    """Wait for a process that was killed, and close its pipes; gives what it said last."""
+    process.wait()
+    assert process.stdin is not None and process.stdout is not None and process.stderr is not None  # noqa: S101, PT018
+    os.set_blocking(process.stderr.fileno(), False)
+    said = process.stderr.read(_CHUNK_BYTES) or b""
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        pipe.close()
+    return said
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill the process with all that it may have begun: it leads a group of its own."""
+    if process.returncode is None:  # else its number may be another's by now
         with suppress(ProcessLookupError):
-            if process.returncode is None and process.stdout is not None and not process.stdout.at_eof():
-                process.kill()
-        _, said = await process.communicate()
-        code = process.returncode or 0
-        if -code in _OWN_FAULT:
-            name = signal.Signals(-code).name
-            return Problem("COMPILER_CRASHED", f"{path} can't be compiled: Python ended with {name} on it", file=path)
-        log.warning("compiler ended", code=code, said=said[-_STDERR_BYTES:].decode(errors="replace"))
-        how = "was killed, perhaps for want of memory" if code == -signal.SIGKILL else f"ended with code {code}"
-        raise Unavailable(f"the compiler {how}")
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def _problem(path: str, answer: bytes) -> Problem:

@@ -113,7 +113,9 @@ WHERE version_uid = $1 AND attempt = $2 AND state = 'building' RETURNING version
 ADD_LAYER: Final = """
 INSERT INTO layers (key, digest, size, broken, made_by, made)
 SELECT $1, $2, $3, $4, $5, NOT EXISTS (SELECT FROM layers WHERE digest = $2)
-ON CONFLICT (key) DO NOTHING
+ON CONFLICT (key) DO UPDATE
+SET digest = excluded.digest, size = excluded.size, broken = excluded.broken, made_by = excluded.made_by,
+    made = layers.made OR excluded.made, made_at = excluded.made_at
 """
 
 APPEND_LOG: Final = """

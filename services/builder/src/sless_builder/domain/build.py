@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+import unicodedata
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final, NewType
 
@@ -81,6 +82,16 @@ class Problem:
     package: str = ""
     quote: str = field(default="", compare=False)
 
+    def printable(self) -> Problem:
+        """The same without control characters."""
+        return replace(
+            self,
+            message=printable(self.message),
+            file=printable(self.file),
+            package=printable(self.package),
+            quote=printable(self.quote),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Result:
@@ -123,6 +134,14 @@ def gave_up(failures: int, why: str) -> Problem:
 def pause_after(failures: int) -> timedelta:
     """How long a build waits after the platform's n-th failure at it: 1, 2, 4, 8 s…"""
     return timedelta(seconds=2 ** max(failures - 1, 0))
+
+
+def printable(text: str) -> str:
+    """The text without what moves a terminal's cursor or no database takes: control characters, lone surrogates."""
+    return "".join(
+        character if character in "\n\t" or unicodedata.category(character) not in ("Cc", "Cs") else "\ufffd"
+        for character in text
+    )
 
 
 def log_end(text: str, limit: int = MESSAGE_CHARACTERS) -> str:

@@ -20,6 +20,9 @@ LAYOUT: Final = "1"
 """Changes whenever the same code would be laid out in another way."""
 
 DIGEST_PREFIX: Final = "sha256:"
+OBJECT_FOLDERS: Final = ("code/sha256/", "layers/sha256/", "images/sha256/")
+"""Where the builder's objects lie: archives, layers, images' documents."""
+
 _FILE_MODE: Final = 0o644
 _EXECUTABLE_MODE: Final = 0o755
 

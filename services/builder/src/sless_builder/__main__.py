@@ -1,0 +1,5 @@
+"""python -m sless_builder"""
+
+from sless_builder.main import main
+
+main()

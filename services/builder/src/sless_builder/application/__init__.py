@@ -1,0 +1,1 @@
+"""What the builder does: takes uploads, follows the registry, builds, reports, cleans up."""

@@ -1,0 +1,186 @@
+"""One build: from an archive in the object store to layers, and an image that names them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from sless_platform.errors import FailedPrecondition
+from sless_platform.faults import fault_point
+from sless_platform.objects import ObjectStore
+
+from sless_builder.application.base_layers import BaseLayers
+from sless_builder.application.build_log import BuildLog
+from sless_builder.application.compiling import Compiled, Compiling
+from sless_builder.application.finishing import in_thread, to_its_end
+from sless_builder.application.storing import LayerStoring, fetch
+from sless_builder.domain import dependencies
+from sless_builder.domain.archive import Archive, ArchiveFile, ArchiveInspector, read
+from sless_builder.domain.build import Claim, Problem, Result, Source, UserError
+from sless_builder.domain.entrypoint import find_module, missing
+from sless_builder.domain.image import Image, image_of
+from sless_builder.domain.layers import Layer, LayerFile, archive_key, code_key, object_key, write_layer
+from sless_builder.ports import Queue, Workspace
+
+_WARNINGS: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Code:
+    """An archive on disk, and which of its files is the entrypoint's module."""
+
+    file: BinaryIO
+    archive: Archive
+    entry_module: str
+    folder: Path
+
+
+class Building:
+    """Builds. Nothing it does is visible before the queue has stored the result; all of it can be done again."""
+
+    def __init__(
+        self,
+        *,
+        queue: Queue,
+        objects: ObjectStore,
+        storing: LayerStoring,
+        workspace: Workspace,
+        inspector: ArchiveInspector,
+        compiling: Compiling,
+        bases: BaseLayers,
+        architecture: str,
+    ) -> None:
+        self._queue = queue
+        self._objects = objects
+        self._storing = storing
+        self._workspace = workspace
+        self._inspector = inspector
+        self._compiling = compiling
+        self._bases = bases
+        self._architecture = architecture
+
+    async def build(self, claim: Claim, log: BuildLog) -> Result:
+        """Build a version, once a content: the layer that was made from the same archive before is taken.
+
+        Raises UserError for what its author must mend, LeaseLost, and anything else for what the platform must.
+        """
+        source = claim.source
+        log.line(f"version {source.number} of {source.name}: {source.runtime}, {source.entrypoint}")
+        base = await self._base(source)
+        async with self._workspace.folder() as folder:
+            await fetch(self._objects, archive_key(source.code_sha256), folder / "code.zip")
+            with (folder / "code.zip").open("rb") as file:
+                code = await self._checked(source, file, folder, log)
+                return await self._built(claim, base, code, log)
+
+    async def _base(self, source: Source) -> Layer:
+        try:
+            return await self._bases.layer(source.runtime)
+        except FailedPrecondition as error:
+            raise UserError(Problem("RUNTIME_UNAVAILABLE", error.message)) from error
+
+    async def _checked(self, source: Source, file: BinaryIO, folder: Path, log: BuildLog) -> _Code:
+        archive = await in_thread(self._inspector.contents, file)
+        log.line(f"archive: {_counted(len(archive.files), 'file')}, {archive.unpacked_bytes:,} bytes unpacked")
+        if archive.left_out:
+            log.line(f"left out: {_listed(archive.left_out)}")
+        module = find_module(source.entrypoint, archive.paths)
+        if module is None:
+            raise UserError(
+                Problem("ENTRYPOINT_NOT_FOUND", f"the code has {missing(source.entrypoint, archive.paths)}")
+            )
+        await in_thread(_refuse_dependencies, archive, file, log)
+        return _Code(file, archive, module, folder)
+
+    async def _built(self, claim: Claim, base: Layer, code: _Code, log: BuildLog) -> Result:
+        key = code_key(claim.source.code_sha256, claim.source.runtime)
+        known = await self._queue.layer(key)
+        if known is not None:
+            _refuse_broken(known.broken, code.entry_module)
+            image = await self._hold(claim, (base, known), None)
+            if await self._storing.restore(known, code.folder / "code.tar"):
+                log.line(f"code layer {known.digest} is there already: nothing to build")
+                return await self._result(claim.source, (base, known), image, cached=True)
+        made = await self._make(claim, key, code, log)
+        image = await self._hold(claim, (base, made), made)
+        fault_point("builder.build.before_layer_store")
+        await self._storing.put(made, code.folder / "code.tar")
+        fault_point("builder.build.after_layer_store")
+        return await self._result(claim.source, (base, made), image, cached=False)
+
+    async def _make(self, claim: Claim, key: str, code: _Code, log: BuildLog) -> Layer:
+        """Run the sandbox and write the layer's tar; nothing of it is stored yet."""
+        await self._queue.count_run(claim)
+        began = time.monotonic()
+        compiled = await self._compiling.compile(code.archive, code.file, code.entry_module, code.folder / "compiled")
+        _refuse_broken(compiled.broken, code.entry_module)
+        log.line(f"compiled {_counted(len(compiled.files), 'module')} in {_ms_since(began)}")
+        for problem in compiled.broken[:_WARNINGS]:
+            log.line(f"warning: {problem.message}; importing this file will fail")
+        if len(compiled.broken) > _WARNINGS:
+            log.line(f"warning: {len(compiled.broken) - _WARNINGS} more files can't be imported")
+        began = time.monotonic()
+        digest, size = await in_thread(_write_tar, code, compiled)
+        log.line(f"code layer {digest} made, {size:,} bytes, in {_ms_since(began)}")
+        return Layer(key, digest, size, compiled.broken)
+
+    async def _hold(self, claim: Claim, layers: tuple[Layer, ...], made: Layer | None) -> Image:
+        """Name all objects that the result needs, before any of them is stored."""
+        image = image_of(layers, claim.source, self._architecture)
+        keys = [*(object_key(layer.digest) for layer in layers), *image.objects]
+        await self._queue.hold(claim, keys, made)
+        return image
+
+    async def _result(self, source: Source, layers: tuple[Layer, ...], image: Image, *, cached: bool) -> Result:
+        if not await self._storing.has(layers[0]):
+            await to_its_end(self._bases.store(source.runtime))
+        for key, document in image.objects.items():
+            if not await self._objects.exists(key):
+                await to_its_end(self._objects.put(key, document))
+        return Result(tuple(layer.digest for layer in layers), image.reference(source), cached)
+
+
+def _write_tar(code: _Code, compiled: Compiled) -> tuple[str, int]:
+    files = [_layer_file(code.file, item) for item in code.archive.files]
+    with (code.folder / "code.tar").open("wb") as out:
+        return write_layer(out, [*files, *compiled.files])
+
+
+def _layer_file(file: BinaryIO, item: ArchiveFile) -> LayerFile:
+    return LayerFile(item.path, item.size, item.executable, lambda: read(file, item))
+
+
+def _refuse_broken(broken: Sequence[Problem], entry_module: str) -> None:
+    """Other files than the entrypoint's may be broken: perhaps nobody imports them."""
+    for problem in broken:
+        if problem.file == entry_module:
+            raise UserError(problem)
+
+
+def _refuse_dependencies(archive: Archive, file: BinaryIO, log: BuildLog) -> None:
+    content = {item.path: item for item in archive.files}
+    demand = None
+    if (requirements := content.get(dependencies.REQUIREMENTS)) is not None:
+        demand = dependencies.required(b"".join(read(file, requirements)))
+    if demand is None and (project := content.get(dependencies.PYPROJECT)) is not None:
+        with suppress(ValueError):
+            demand = dependencies.declared(b"".join(read(file, project)))
+    if demand is not None:
+        raise UserError(demand.problem())
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _listed(paths: Sequence[str]) -> str:
+    more = f" and {len(paths) - 5} more" if len(paths) > 5 else ""
+    return ", ".join(paths[:5]) + more
+
+
+def _ms_since(began: float) -> str:
+    return f"{(time.monotonic() - began) * 1000:.0f} ms"

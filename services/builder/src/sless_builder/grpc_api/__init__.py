@@ -1,0 +1,1 @@
+"""The gRPC API: convert, call, convert."""
