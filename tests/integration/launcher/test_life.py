@@ -126,6 +126,14 @@ def test_a_shorter_grace_counts_from_the_second_stop(launcher: Launcher, client:
     assert client.answers[first]["result"] == {}
 
 
+def test_one_that_is_stopped_while_it_starts_is_gone(launcher: Launcher, client: LauncherClient) -> None:
+    starting = client.send("start", spec=launcher.spec("i-early", SLEEP))
+    client.call("stop", instance_id="i-early", grace_ms=0)
+    answer = client.answer(starting)
+    assert "result" in answer or answer["error"]["message"] == "the instance was stopped before its program ran"
+    assert not (launcher.run / "i-early").exists()
+
+
 def test_stopping_what_is_not_there_is_no_error(client: LauncherClient) -> None:
     assert client.call("stop", instance_id="i-never", grace_ms=1000) == {}
 

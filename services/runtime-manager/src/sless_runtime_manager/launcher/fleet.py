@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from .client import Client
 from .folder import RunFolder
 from .instance import Instance, launch
-from .protocol import INVALID, START_FAILED, RequestError, StartSpec
+from .protocol import INVALID, RequestError, StartSpec
 from .rootfs import Roots
 from .sandbox import Confinement
 
@@ -149,9 +149,8 @@ class Fleet:
 
     def _tell_end(self, instance: Instance) -> None:
         waiting = self._starts.pop(instance.instance_id, None)
-        if waiting is not None:
-            failure = instance.failure or RequestError(START_FAILED, "the instance was stopped before its program ran")
-            _answer_error(waiting, failure)
+        if waiting is not None and instance.failure is not None:
+            _answer_error(waiting, instance.failure)
         else:
             self._announce(instance)
         for stopped in self._stops.pop(instance.instance_id, ()):

@@ -64,10 +64,10 @@ def listen(folder: str) -> int:
 
 
 def remove(folder: str) -> None:
-    """Remove the folder with the files in it; one that is gone is gone."""
+    """Remove the folder with the files in it. What cannot be removed now is when the next launcher begins."""
     try:
         for entry in os.scandir(folder):
             os.unlink(entry.path)
         os.rmdir(folder)
-    except FileNotFoundError:
+    except OSError:
         return

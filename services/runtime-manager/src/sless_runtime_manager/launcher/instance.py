@@ -108,9 +108,8 @@ class Instance:
     def late(self) -> None:
         """The deadline has passed."""
         if not self.running and self.failure is None:
-            self.failure = RequestError(
-                START_FAILED, f"the program did not run after {START_SEC:.0f} s", step="start a process"
-            )
+            message = f"the program did not run after {START_SEC:.0f} s: the machine has too much to do"
+            self.failure = RequestError(EXHAUSTED, message, step="start a process")
         self.kill()
 
     def reaped(self, wait_status: int) -> None:
@@ -121,10 +120,15 @@ class Instance:
         if self.exit_code is None and self.signal is None:
             self.exit_code, self.signal = (None, -code) if code < 0 else (code, None)
         if not self.running and self.failure is None:
-            how = f"signal {self.signal}" if self.signal else f"exit code {self.exit_code}"
-            self.failure = RequestError(
-                START_FAILED, f"its process ended before the program ran ({how})", step="start a process"
-            )
+            self.failure = self._why_not_started()
+
+    def _why_not_started(self) -> RequestError:
+        if self.asked_to_end:
+            return RequestError(START_FAILED, "the instance was stopped before its program ran", step="start a process")
+        # A signal that nobody asked for is the kernel's, which is out of memory.
+        how = f"signal {self.signal}" if self.signal else f"exit code {self.exit_code}"
+        message = f"its process ended before the program ran ({how})"
+        return RequestError(EXHAUSTED if self.signal else START_FAILED, message, step="start a process")
 
     def release(self) -> None:
         """Close its descriptors, remove its folder."""
