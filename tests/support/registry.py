@@ -22,12 +22,14 @@ from sless.registry.v1 import registry_pb2 as pb
 from sless.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from sless_contracts import catalog, wire
 from sless_platform.identity import IdentitySigner, IdentityVerifier, Principal
+from sless_platform.postgres import create_pool
 from sless_platform.rpc.client import IdentitySource, RpcChannel, ServiceIdentity, UserIdentity
 from sless_platform.rpc.server import RpcServer
 from sless_registry.adapters.memory import MemoryStore
+from sless_registry.adapters.postgres import PostgresStore, PostgresWakes
 from sless_registry.adapters.sealing import AesGcmSealer
 from sless_registry.application.means import Policy
-from sless_registry.main import SERVICE, Registry, build, register
+from sless_registry.main import SCHEMA, SERVICE, Registry, build, register
 from sless_registry.ports import Store
 
 from tests.support.identity import IdentityKeys, new_identity_keys
@@ -211,6 +213,22 @@ async def running_registry(
             parts.feed.close()
             await server.stop(timedelta(seconds=1))
             shutil.rmtree(folder)
+
+
+@asynccontextmanager
+async def on_postgres(dsn: str, **options: Any) -> AsyncIterator[RunningRegistry]:
+    """A registry in this process on this database, which others may use too."""
+    pool = await create_pool(dsn, schema=SCHEMA, max_size=16)
+    wakes = PostgresWakes(dsn)
+    async with running_registry(PostgresStore(pool), wakes=wakes, listener=wakes.listen, **options) as running:
+        yield running
+    await pool.close()
+
+
+def remote_registry(target: str, keys: IdentityKeys = KEYS) -> RunningRegistry:
+    """Clients of a registry that runs elsewhere: it has no store and no parts here."""
+    nothing: Any = None
+    return RunningRegistry(target, nothing, nothing, nothing, keys)
 
 
 @pytest.fixture
