@@ -29,6 +29,7 @@ class Feed:
         """Follow without end. Raises Unavailable when the store is away; may be run again."""
         if not self._head:
             self._move(await self._store.revision())
+            self._tell_everyone()  # what changed since they looked is not known
         while not self._closed:
             await self._wakes.wait()
             await self._catch_up()
