@@ -86,12 +86,22 @@ async def write(store: MemoryStore, uid: str = "a", times: int = 1) -> None:
 async def test_only_followers_of_what_changed_are_told() -> None:
     store = MemoryStore()
     feed = Feed(store, store.wakes)
-    async with running(feed):
+    await write(store, "c")
+    async with running(feed), asyncio.timeout(5):
+        await feed.after(0)
         with feed.following("a") as a, feed.following("b") as b:
             await write(store, "a")
-            async with asyncio.timeout(5):
-                await a.wait()
+            await a.wait()
             assert not b.is_set()
+
+
+async def test_who_looked_before_the_feed_began_is_told() -> None:
+    store = MemoryStore()
+    feed = Feed(store, store.wakes)
+    with feed.following("a") as a:
+        await write(store, "a")
+        async with running(feed), asyncio.timeout(5):
+            await a.wait()
 
 
 async def test_whoever_is_behind_goes_on_at_once_and_whoever_is_not_waits() -> None:
