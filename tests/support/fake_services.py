@@ -308,6 +308,8 @@ class FakeBuilder(builder_pb2_grpc.BuilderServiceServicer):
     async def _received(self, messages: AsyncIterator[builder_pb2.UploadCodeRequest]) -> bytes:
         data = bytearray()
         async for message in messages:
+            if not message.HasField("chunk"):
+                raise InvalidArgument("only the first message may be a head", reason="UPLOAD_MALFORMED")
             self.chunks += 1
             data += message.chunk
             if len(data) > self.limit:
@@ -336,6 +338,7 @@ class FakeInvoker(invoker_pb2_grpc.InvokerServiceServicer):
     heads: list[invoker_pb2.CallHead] = field(default_factory=list)
     principals: list[Principal] = field(default_factory=list)
     cancelled: int = 0
+    """Calls that were given up by whoever made them."""
 
     async def Invoke(
         self, request_iterator: AsyncIterator[invoker_pb2.InvokeRequest], _context: Any
@@ -346,7 +349,8 @@ class FakeInvoker(invoker_pb2_grpc.InvokerServiceServicer):
         try:
             async for message in self.call(head, _pieces(head, request_iterator)):
                 yield message
-        except PlatformError:
+        except PlatformError as error:
+            self.cancelled += error.reason == "CALL_MALFORMED"
             raise
         except BaseException:
             self.cancelled += 1
@@ -360,6 +364,8 @@ async def _pieces(
         yield head.first_body
     if not head.end:
         async for message in messages:
+            if not message.HasField("body"):
+                raise InvalidArgument("only the first message may be a head", reason="CALL_MALFORMED")
             yield message.body
 
 

@@ -59,7 +59,9 @@ async def running(settings: GatewaySettings) -> AsyncIterator[str]:
             name: await stack.enter_async_context(ServiceRpc(SERVICE, settings).channel(target, name))
             for name, target in _targets(settings).items()
         }
-        http = HttpApi(_api(settings, channels, settings.external_url or url))
+        invoker = InvokerClient(channels["invoker"])
+        stack.push_async_callback(invoker.close)
+        http = HttpApi(_api(settings, channels, invoker, settings.external_url or url))
         sockets = listeners.Listeners(http.server)
         try:
             await sockets.add(public)
@@ -85,10 +87,10 @@ def _targets(settings: GatewaySettings) -> dict[str, str]:
     }
 
 
-def _api(settings: GatewaySettings, channels: dict[str, RpcChannel], external_url: str) -> Api:
+def _api(settings: GatewaySettings, channels: dict[str, RpcChannel], invoker: InvokerClient, external_url: str) -> Api:
     registry, builder = RegistryClient(channels["registry"]), BuilderClient(channels["builder"])
     callers = Callers(AuthClient(channels["auth"]), now=_now)
-    calls = Calls(InvokerClient(channels["invoker"]), callers, limit=settings.gateway_calls)
+    calls = Calls(invoker, callers, limit=settings.gateway_calls)
     resources = Resources(registry, builder, new_request_id=_new_request_id)
     return Api(
         callers=callers,

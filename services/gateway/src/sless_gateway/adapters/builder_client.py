@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Final
+from typing import Any, Final
 
 from sless.builder.v1 import builder_pb2 as pb
 from sless.builder.v1 import builder_pb2_grpc
@@ -12,6 +12,7 @@ from sless_platform.errors import DeadlineExceeded
 from sless_platform.rpc.client import NO_DEADLINE, RpcChannel, with_identity
 
 from sless_gateway.adapters import convert
+from sless_gateway.adapters.abandoning import abandon
 from sless_gateway.domain import Caller, FunctionKey, Upload
 
 _PIECE_BYTES: Final = 256 * 1024
@@ -46,11 +47,7 @@ class BuilderClient:
         )
         call = self._stub.UploadCode(metadata=_identity(caller), timeout=NO_DEADLINE)
         try:
-            await call.write(pb.UploadCodeRequest(head=head))
-            async for data in archive:
-                for start in range(0, len(data), _PIECE_BYTES):
-                    await call.write(pb.UploadCodeRequest(chunk=data[start : start + _PIECE_BYTES]))
-            await call.done_writing()
+            await _send(call, head, archive)
             async with asyncio.timeout(_STORING_SEC):
                 answer = await call
         except TimeoutError:
@@ -74,6 +71,19 @@ class BuilderClient:
                 yield part.text
         finally:
             call.cancel()
+
+
+async def _send(call: Any, head: pb.UploadHead, archive: AsyncIterator[bytes]) -> None:
+    try:
+        await call.write(pb.UploadCodeRequest(head=head))
+        async for data in archive:
+            for start in range(0, len(data), _PIECE_BYTES):
+                await call.write(pb.UploadCodeRequest(chunk=data[start : start + _PIECE_BYTES]))
+    except BaseException:
+        if not call.done():
+            await abandon(call, pb.UploadCodeRequest())
+        raise
+    await call.done_writing()
 
 
 def _identity(caller: Caller) -> tuple[tuple[str, str], ...]:

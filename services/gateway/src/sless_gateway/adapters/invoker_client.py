@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from sless.registry.v1.registry_pb2 import FUNCTION_KIND_UNSPECIFIED
 from sless_platform.errors import Internal, PlatformError, Unavailable
 from sless_platform.rpc.client import NO_DEADLINE, RpcChannel, with_identity
 
+from sless_gateway.adapters.abandoning import abandon
 from sless_gateway.adapters.convert import KIND_TO_PROTO
 from sless_gateway.domain import Call, CallBody, Caller, Reply, Trigger
 
@@ -31,18 +32,32 @@ class InvokerClient:
     def __init__(self, channel: RpcChannel) -> None:
         self._channel = channel.channel
         self._stub = invoker_pb2_grpc.InvokerServiceStub(channel.channel)
+        self._ending: set[asyncio.Task[None]] = set()
 
     async def open(self, call: Call, body: CallBody, *, caller: Caller | None) -> StreamedCall:
         """See Invoker. One timeout bounds a call, its function's, and the invoker keeps it; here is none."""
         await self._connected()
         identity = None if caller is None else with_identity(caller.identities["invoker"])
-        opened = StreamedCall(self._stub.Invoke(metadata=identity, timeout=NO_DEADLINE))
+        opened = StreamedCall(self._stub.Invoke(metadata=identity, timeout=NO_DEADLINE), self._end)
         try:
             await opened.begin(_head(call), body)
         except BaseException:
             await opened.close()
             raise
         return opened
+
+    async def close(self) -> None:
+        """Wait for calls whose answers are complete."""
+        if self._ending:
+            await asyncio.wait(self._ending)
+
+    def _end(self, stream: Any) -> None:
+        """Let a call whose answer is complete come to its end, without its client: cancelling it would tell the invoker
+        that the client went away before.
+        """
+        ending = asyncio.create_task(_ended(stream))
+        self._ending.add(ending)
+        ending.add_done_callback(self._ending.discard)
 
     async def _connected(self) -> None:
         """Wait for a connection before anything is sent: a call that was not sent can't have been made twice."""
@@ -55,14 +70,27 @@ class InvokerClient:
             raise Unavailable("functions can't be called right now; try again") from None
 
 
-class StreamedCall:
-    """The port OpenCall."""
+async def _ended(stream: Any) -> None:
+    try:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_END_SEC):
+                await stream.code()
+    finally:
+        stream.cancel()
 
-    def __init__(self, stream: Any) -> None:
+
+class StreamedCall:
+    """The port OpenCall. `end` is given the stream of a call whose answer is complete."""
+
+    def __init__(self, stream: Any, end: Callable[[Any], None]) -> None:
         self._stream = stream
+        self._end = end
         self._sending: asyncio.Task[None] | None = None
+        self._reading: asyncio.Future[Any] | None = None
         self._reply: Reply | None = None
+        self._sent = False
         self._ended = False
+        self._broken: Exception | None = None
 
     @property
     def reply(self) -> Reply:
@@ -75,22 +103,31 @@ class StreamedCall:
         held = body.held
         if body.complete and len(held) <= _PIECE_BYTES:
             head.first_body, head.end = held, True
+            self._sent = True
             await self._stream.write(pb.InvokeRequest(head=head))
         else:
             await self._stream.write(pb.InvokeRequest(head=head))
             self._sending = asyncio.create_task(self._send(held, body))
-            self._sending.add_done_callback(self._sent)
         self._take(await self._read())
 
-    async def _send(self, data: bytes, body: CallBody) -> None:
-        """Raises only what is wrong with the body; how the call itself ends is told to whoever reads its answer."""
+    async def _send(self, held: bytes, body: CallBody) -> None:
+        """Never raises but for cancellation: how the call ends is told to whoever reads its answer."""
+        try:
+            await self._send_all(held, body)
+        except Exception as error:  # noqa: BLE001 - raised by _read
+            self._broken = error
+            await abandon(self._stream, pb.InvokeRequest())
+
+    async def _send_all(self, data: bytes, body: CallBody) -> None:
+        """Raises only what is wrong with the body."""
         while data:
             for start in range(0, len(data), _PIECE_BYTES):
                 if not await self._write(pb.InvokeRequest(body=data[start : start + _PIECE_BYTES])):
                     return
             data = b"" if body.complete else await body.read()
-        with suppress(PlatformError, asyncio.InvalidStateError):
+        with suppress(PlatformError):
             await self._stream.done_writing()
+        self._sent = True
 
     async def _write(self, request: pb.InvokeRequest) -> bool:
         try:
@@ -99,25 +136,18 @@ class StreamedCall:
             return False
         return True
 
-    def _sent(self, sending: asyncio.Task[None]) -> None:
-        if not sending.cancelled() and sending.exception() is not None:
-            self._stream.cancel()  # a call whose body has broken off can't be answered
-
     async def _read(self) -> Any:
         try:
-            return await self._stream.read()
-        except asyncio.CancelledError:
-            error = self._body_error()
-            if error is None:
+            if self._sent:
+                return await self._stream.read()
+            # A read that is cancelled cancels its call, and that must not be while the body is not complete.
+            self._reading = asyncio.ensure_future(self._stream.read())
+            return await asyncio.shield(self._reading)
+        except (PlatformError, asyncio.CancelledError):
+            task = asyncio.current_task()
+            if self._broken is None or (task is not None and task.cancelling()):
                 raise
-            raise error from None
-
-    def _body_error(self) -> BaseException | None:
-        """Why the call was cancelled by ourselves; None when it wasn't."""
-        task = asyncio.current_task()
-        if self._sending is None or not self._sending.done() or (task is not None and task.cancelling()):
-            return None
-        return None if self._sending.cancelled() else self._sending.exception()
+            raise self._broken from None
 
     def _take(self, first: Any) -> None:
         if first is grpc.aio.EOF or first.WhichOneof("message") != "head":
@@ -140,20 +170,27 @@ class StreamedCall:
 
     async def close(self) -> None:
         """See OpenCall."""
-        if self._sending is not None:
-            self._sending.cancel()
-            await asyncio.wait({self._sending})
-        if self._ended:
-            await self._end()
-        self._stream.cancel()
-
-    async def _end(self) -> None:
-        """Let a call whose answer is complete come to its end: cancelling it would tell the invoker that we went away."""
         try:
-            async with asyncio.timeout(_END_SEC):
-                await self._stream.code()
-        except TimeoutError:
-            pass
+            await self._stop_sending()
+            if not (self._sent or self._ended or self._stream.done()):
+                await abandon(self._stream, pb.InvokeRequest())
+        finally:
+            self._let_go()
+
+    async def _stop_sending(self) -> None:
+        if self._sending is None:
+            return
+        if self._broken is None:
+            self._sending.cancel()
+        await asyncio.wait({self._sending})
+
+    def _let_go(self) -> None:
+        if self._ended and not self._stream.done():
+            self._end(self._stream)
+        else:
+            self._stream.cancel()
+        if self._reading is not None and not self._reading.cancel() and not self._reading.cancelled():
+            self._reading.exception()  # told to nobody: whoever read has gone
 
 
 def _head(call: Call) -> pb.CallHead:
