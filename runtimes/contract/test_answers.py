@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from runtimes.contract import vectors
+from runtimes.contract import recorded
 from runtimes.contract.instances import Instances
 
-VECTORS = vectors.load("answers")
+VECTORS = recorded.load("answers")
 
 
 @pytest.mark.fault(19)
@@ -26,7 +26,7 @@ def test_answer_vectors(instances: Instances, name: str, vector: dict[str, Any])
     if "json" in vector:
         assert answer.json() == vector["json"]
     if "body_base64" in vector:
-        assert answer.body == vectors.body(vector)
+        assert answer.body == recorded.body(vector)
     if "body" in vector:
         expected = vector["body"]
         assert answer.body.decode() == (expected[instances.runtime.name] if isinstance(expected, dict) else expected)

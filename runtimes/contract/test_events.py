@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from runtimes.contract import vectors
+from runtimes.contract import recorded
 from runtimes.contract.instances import Instances
 
-VECTORS = vectors.load("events")
+VECTORS = recorded.load("events")
 ECHOES = ("echo", "async_echo")
 
 
@@ -17,7 +17,7 @@ ECHOES = ("echo", "async_echo")
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector["name"])
 def test_event_vectors(instances: Instances, vector: dict[str, Any]) -> None:
     with instances.client("echo") as client:
-        answer = client.call(body=vectors.body(vector), **{"headers": [], **vector.get("head", {})})
+        answer = client.call(body=recorded.body(vector), **{"headers": [], **vector.get("head", {})})
         assert answer.status == 200
         assert answer.json()["event"] == vector["event"]
 

@@ -9,12 +9,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from runtimes.contract import client as protocol
-from runtimes.contract import vectors
+from runtimes.contract import recorded
 from runtimes.contract.client import Client
 from runtimes.contract.instances import Instances
 
-VECTORS = vectors.load("caller")
-FUZZ = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+VECTORS = recorded.load("caller")
+FUZZ = settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 BOTH = pytest.mark.parametrize("name", ["echo", "async_echo"])
 
 
@@ -22,7 +26,7 @@ BOTH = pytest.mark.parametrize("name", ["echo", "async_echo"])
 @pytest.mark.parametrize("vector", VECTORS["exchanges"], ids=lambda vector: vector["name"])
 def test_recorded_exchanges(instances: Instances, name: str, vector: dict[str, Any]) -> None:
     with instances.client(name, greet=False) as client:
-        client.send_raw(vectors.raw(vector["send"]))
+        client.send_raw(recorded.raw(vector["send"]))
         found = []
         for expected in vector["expect"]:
             frame = client.wait(lambda _: True)
@@ -51,7 +55,7 @@ def test_a_broken_protocol_ends_that_connection_alone(instances: Instances, name
     with instances.client(name) as other, instances.client(name, greet=False) as client:
         held = other.begin(b'{"n"', end=False)
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            client.send_raw(vectors.raw(vector["bytes"]))
+            client.send_raw(recorded.raw(vector["bytes"]))
         frames = client.until_closed()
         assert frames[-1].kind == protocol.GOAWAY
         assert frames[-1].json()["reason"] == "PROTOCOL_ERROR"
@@ -117,7 +121,7 @@ def test_any_frames_in_any_order(instances: Instances, name: str, data: bytes, g
 @FUZZ
 @given(flips=st.lists(st.tuples(st.integers(0, 10_000), st.integers(1, 255)), min_size=1, max_size=4))
 def test_a_call_with_some_bytes_changed(instances: Instances, name: str, flips: list[tuple[int, int]]) -> None:
-    data = bytearray(vectors.raw(VECTORS["exchanges"][1]["send"]))
+    data = bytearray(recorded.raw(VECTORS["exchanges"][1]["send"]))
     for position, value in flips:
         data[position % len(data)] ^= value
     still_alive(instances, name, bytes(data))

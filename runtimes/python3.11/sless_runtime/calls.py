@@ -19,7 +19,7 @@ _JSON: list[tuple[str, str]] = [("content-type", "application/json")]
 _CREDIT_STEP = frames.WINDOW // 4
 
 
-class CallOver(Exception):  # noqa: N818 - it is no error
+class CallOver(Exception):
     """The call has had its last frame: nothing more of it is wanted."""
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 
 
-class BadHead(ValueError):  # noqa: N818
+class BadHead(ValueError):
     """The head of a CALL is not what the protocol says; `str()` is a sentence."""
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _HEX = b"0123456789abcdefABCDEF"
 
 
-class NoForm(ValueError):  # noqa: N818
+class NoForm(ValueError):
     """The body is not the form that its content type says."""
 
 

@@ -34,7 +34,7 @@ _PAYLOADS = {
 }
 
 
-class Malformed(Exception):  # noqa: N818
+class Malformed(Exception):
     """The caller broke the protocol: a sentence. Its connection ends; nothing else does."""
 
 

@@ -19,7 +19,7 @@ _COROUTINE, _ASYNC_GENERATOR, _VARARGS = 0x80, 0x200, 0x04
 _DETAIL_CHARACTERS = 4000
 
 
-class LoadFailed(Exception):  # noqa: N818
+class LoadFailed(Exception):
     """The user's code cannot be served: a sentence, and the end of the traceback where there is one."""
 
     def __init__(self, message: str, detail: str = "") -> None:

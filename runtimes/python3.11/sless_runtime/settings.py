@@ -7,7 +7,7 @@ import os
 LISTEN_FD = "SLESS_LISTEN_FD"
 
 
-class BadSettings(Exception):  # noqa: N818
+class BadSettings(Exception):
     """The environment is not what the launcher should have made; `str()` is a sentence."""
 
 

@@ -13,7 +13,7 @@ _DEEPEST = 400
 _PLAIN = (str, int, bool, type(None))
 
 
-class InvalidAnswer(Exception):  # noqa: N818 - users see the name
+class InvalidAnswer(Exception):
     """What the handler returned cannot be an answer; `str()` is a sentence."""
 
 

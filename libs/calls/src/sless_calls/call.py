@@ -74,7 +74,7 @@ class Call:
         self._wire = wire
         self._deadline_ms = deadline_ms
         self._on_log = on_log
-        self._logs: list[bytes] = []
+        self._logs: list[LogLine] = []
         self._reply: ReplyHead | None = None
         self._error: CallError | None = None
         self._over = False
@@ -93,7 +93,7 @@ class Call:
     @property
     def logs(self) -> list[LogLine]:
         """The lines that the call has printed so far (none here when a callback takes them)."""
-        return [line for payload in self._logs for line in heads.decode_log(payload)]
+        return self._logs
 
     async def reply(self) -> ReplyHead:
         """The answer's head.
@@ -224,10 +224,11 @@ class Call:
 
     def on_log(self, payload: bytes) -> None:
         """LOG: lines that this call printed."""
+        lines = heads.decode_log(payload)
         if self._on_log is None:
-            self._logs.append(payload)
+            self._logs += lines
         else:
-            self._on_log(heads.decode_log(payload))
+            self._on_log(lines)
 
     def on_credit(self, amount: int) -> None:
         """CREDIT: the instance takes so many more bytes."""

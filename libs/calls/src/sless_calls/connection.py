@@ -250,8 +250,9 @@ class Connection:
             if (pong := self._pongs.get(payload)) is not None and not pong.done():
                 pong.set_result(None)
         elif kind == frames.LOG and self._hello is not None:
+            lines = heads.decode_log(payload)
             if self._on_log is not None:
-                self._on_log(heads.decode_log(payload))
+                self._on_log(lines)
         elif kind == frames.DRAIN and self._hello is not None:
             self._drained()
         else:

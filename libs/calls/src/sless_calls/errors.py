@@ -1,7 +1,5 @@
 """What can go wrong between a caller and an instance."""
 
-# ruff: noqa: N818 - they say what happened, as the outcomes of a call do
-
 
 class CallError(Exception):
     """Base of all errors of this library; `str(error)` is a sentence."""
