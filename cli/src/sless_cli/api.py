@@ -1,7 +1,5 @@
 """The REST API (docs: product's /openapi.json) as the commands use it: one sentence for every way in which it can fail."""
 
-# ruff: noqa: N818 - the names say what was answered
-
 from __future__ import annotations
 
 import ipaddress

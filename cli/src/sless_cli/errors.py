@@ -3,8 +3,6 @@
 Imports nothing, so that every module may raise these.
 """
 
-# ruff: noqa: N818 - the names say what happened
-
 from __future__ import annotations
 
 from enum import IntEnum

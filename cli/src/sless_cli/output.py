@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import click
 
@@ -43,14 +44,28 @@ def note(text: str) -> None:
     click.echo(text, err=True)
 
 
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """step  shows what is being done now, where a person watches
+    line  writes a line that stays, on stderr
+    """
+
+    step: Callable[[str], None]
+    line: Callable[[str], None]
+
+
 @contextmanager
-def progress() -> Iterator[Callable[[str], None]]:
-    """A function that shows what is being done now; silent unless stderr is a terminal."""
+def progress(*, watched: bool = True) -> Iterator[Progress]:
+    """Progress of long work; steps are silent unless stderr is a terminal that nothing else writes to (`watched`)."""
     from rich.console import Console
 
-    console = Console(stderr=True, highlight=False, markup=False)
-    if not console.is_terminal:
-        yield lambda _text: None
+    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+    if not (watched and console.is_terminal):
+        yield Progress(step=lambda _text: None, line=note)
         return
     with console.status("") as status:
-        yield lambda text: status.update(f"{text} …")
+        yield Progress(
+            step=lambda text: status.update(f"{text} …"),
+            # Through the console, so that it does not run into the step that is shown.
+            line=lambda text: console.print(text, soft_wrap=True),
+        )

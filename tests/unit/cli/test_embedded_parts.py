@@ -15,9 +15,11 @@ from pathlib import Path
 
 import jwt
 import pytest
+from sless_cli.commands import up
 from sless_cli.commands.token import duration
 from sless_cli.embedded import issuer, layout, lock, log, provision, secrets
 from sless_cli.embedded.pg_user import uid_base
+from sless_cli.embedded.supervisor import readable
 from sless_cli.errors import CliError, StartFailed, UsageFault
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
@@ -202,3 +204,33 @@ def test_the_uid_base_has_a_default() -> None:
     read: Callable[[dict[str, str]], int] = uid_base
     assert read({}) == 200_000
     assert read({"SLESS_UID_BASE": "300000"}) == 300_000
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("plain words", "plain words"),
+        ('{"event": "gave up", "level": "error"}', "gave up"),
+        ('{"event": "gave up", "exception": "Traceback\\n  File x\\nValueError: boom"}', "gave up: ValueError: boom"),
+        ("[1]", "[1]"),
+        ("{broken", "{broken"),
+    ],
+)
+def test_the_last_lines_of_a_service_are_shown_as_people_read_them(line: str, shown: str) -> None:
+    assert readable(line) == shown
+
+
+def test_it_is_said_where_a_python_for_functions_was_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = "sless_runtime_manager.adapters.local.find_python311"
+
+    monkeypatch.setattr(module, lambda _environ: (None, ["/usr/bin/python3.11", "/opt/x/bin/python3.11"]))
+    assert up.python311({"SLESS_PYTHON311": "/p"}) == (Path("/p"), ())
+    found, (note,) = up.python311({})
+    assert found is None
+    assert "needs a Python 3.11" in note
+    assert "/usr/bin/python3.11, /opt/x/bin/python3.11" in note
+
+    monkeypatch.setattr(module, lambda _environ: (Path("/usr/bin/python3.11"), []))
+    monkeypatch.setattr("sys.version_info", (3, 13, 1))
+    found, (note,) = up.python311({})
+    assert (found, "uses /usr/bin/python3.11" in note) == (Path("/usr/bin/python3.11"), True)

@@ -12,7 +12,7 @@ from sless_cli.api import Api
 from sless_cli.context import load_context
 from sless_cli.deployment import Deployment, Plan, Teller, Wishes, deploy, plan
 from sless_cli.errors import UsageFault
-from sless_cli.output import note, progress
+from sless_cli.output import progress
 from sless_cli.source import read_source
 
 
@@ -46,8 +46,8 @@ def command(*, path: Path, no_wait: bool, **given: Any) -> None:
 
 def deploy_watched(api: Api, planned: Plan, *, wait: bool) -> Deployment:
     """Deploy with progress and build log on stderr."""
-    with progress() as step:
-        return deploy(api, planned, wait=wait, tell=Teller(step=step, note=note, log=note))
+    with progress() as shown:
+        return deploy(api, planned, wait=wait, tell=Teller(step=shown.step, note=shown.line, log=shown.line))
 
 
 def wishes_of(given: dict[str, Any]) -> Wishes:

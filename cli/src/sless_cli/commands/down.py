@@ -27,8 +27,8 @@ def command(*, data: Path | None) -> None:
     if holder is None:
         click.echo(f"no platform runs on {where.data}", err=True)
         return
-    with progress() as step:
-        step("stopping")
+    with progress() as shown:
+        shown.step("stopping")
         _stop(where, holder)
     click.echo(f"the platform on {where.data} has stopped", err=True)
 

@@ -8,6 +8,7 @@ import platform
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NoReturn
@@ -47,7 +48,7 @@ def command(
     options = Options(host=host, port=port, verbose=verbose and not detach, faults=armed)
     starter = platform_starter(where, options)
     stop = f"`sless down --data {where.data}` stops it all." if detach else "Ctrl-C stops it all."
-    front = _front(where, code, stop=stop)
+    front = _front(where, code, stop=stop, watched=not options.verbose)
     return _detached(starter, front, where) if detach else _attached(starter, front)
 
 
@@ -61,6 +62,10 @@ def platform_starter(where: Layout, options: Options) -> Starter:
         except CliError as error:
             report({"failed": error.message})
             return error.exit_code
+        except Exception as error:  # noqa: BLE001 - the boundary of the supervisor: told, and kept with its traceback
+            kept = _keep_traceback(where)
+            report({"failed": f"unexpected {type(error).__name__}: {error}; please report it, with {kept}"})
+            return ExitCode.FAILED
 
     return start
 
@@ -69,7 +74,7 @@ def installed_parts() -> Parts:
     """The platform's parts as they are installed. Raises StartFailed when one is missing."""
     from sless_cli.embedded.services import SERVICES
 
-    python311, notes = _python311(os.environ)
+    found, notes = python311(os.environ)
     launcher = importlib.util.find_spec("sless_runtime_manager")
     if launcher is None or launcher.origin is None:
         raise StartFailed("the package sless-runtime-manager is not installed: run `make install` again")
@@ -77,12 +82,12 @@ def installed_parts() -> Parts:
         services=SERVICES,
         launcher=Path(launcher.origin).parent / "launcher" / "__main__.py",
         runtimes=_runtimes(),
-        python311=python311,
+        python311=found,
         notes=notes,
     )
 
 
-def _python311(environ: Mapping[str, str]) -> tuple[Path | None, tuple[str, ...]]:
+def python311(environ: Mapping[str, str]) -> tuple[Path | None, tuple[str, ...]]:
     """The interpreter of runtime python3.11, and what people should know about it."""
     from sless_runtime_manager.adapters.local import find_python311
 
@@ -138,13 +143,13 @@ def _detached(starter: Starter, front: Callable[[int], int], where: Layout) -> i
     return front(reader)
 
 
-def _front(where: Layout, code: Path | None, *, stop: str) -> Callable[[int], int]:
+def _front(where: Layout, code: Path | None, *, stop: str, watched: bool) -> Callable[[int], int]:
     began = time.monotonic()
 
     def run(reader: int) -> int:
-        with progress() as step:
-            step("starting")
-            ready = follow(reader, step, log=str(where.platform_log))
+        with progress(watched=watched) as shown:
+            shown.step("starting")
+            ready = follow(reader, lambda name: shown.step(f"starting: {name} is ready"), log=str(where.platform_log))
         # Only here: the supervisor, of which this is a fork, stays small without an HTTP client.
         from sless_cli.welcome import welcome
 
@@ -173,17 +178,31 @@ def _end(body: Callable[[], int]) -> NoReturn:
         code = error.exit_code
     except KeyboardInterrupt:
         code = ExitCode.INTERRUPTED
+    except Exception as error:  # noqa: BLE001 - the boundary of a process
+        note(f"Error: unexpected {type(error).__name__}: {error}")
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
 
 
+def _keep_traceback(where: Layout) -> Path:
+    path, descriptor = _open_words(where)
+    with os.fdopen(descriptor, "a") as file:
+        traceback.print_exc(file=file)
+    return path
+
+
+def _open_words(where: Layout) -> tuple[Path, int]:
+    """The file beside the platform's log for words of the supervisor itself that nobody foresaw."""
+    path = where.logs / "supervisor.log"
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return path, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+
 def _leave_terminal(where: Layout) -> None:
-    """Words of the supervisor itself that nobody foresaw go to a file beside the platform's log."""
-    where.logs.mkdir(mode=0o700, parents=True, exist_ok=True)
     nothing = os.open(os.devnull, os.O_RDONLY)
-    words = os.open(where.logs / "supervisor.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    _, words = _open_words(where)
     os.dup2(nothing, 0)
     os.dup2(words, 1)
     os.dup2(words, 2)

@@ -36,12 +36,15 @@ def reporter(writer: int) -> Callable[[Mapping[str, object]], None]:
 
 
 def follow(reader: int, step: Callable[[str], None], *, log: str) -> Ready:
-    """Wait until the platform is ready. Raises StartFailed with the reason when it does not become so. `log`: its log's path."""
+    """Wait until the platform is ready. Raises StartFailed with the reason when it does not become so.
+
+    `step` gets the name of each program that has become ready; `log` is the platform's log's path.
+    """
     with os.fdopen(reader) as reports:
         for line in reports:
             report = json.loads(line)
             if "step" in report:
-                step(f"{report['step']} is there")
+                step(report["step"])
             elif "failed" in report:
                 raise StartFailed(f"the platform did not start: {report['failed']}")
             elif "ready" in report:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import signal
 import socket
@@ -61,6 +62,8 @@ class ServiceCode:
         """Import everything, and keep the collector from touching (and so copying) what is shared."""
         for service in self._services:
             self._loaded[service.name] = service.load()
+        # Services run on it; importing it makes no loop.
+        importlib.import_module("uvloop")
         gc.collect()
         gc.freeze()
 

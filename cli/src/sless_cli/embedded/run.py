@@ -14,7 +14,7 @@ from pathlib import Path
 
 from sless_cli.context import Context, save_context
 from sless_cli.embedded import issuer as issuers
-from sless_cli.embedded import pg_binaries, secrets
+from sless_cli.embedded import linux, pg_binaries, secrets
 from sless_cli.embedded.control import ControlServer
 from sless_cli.embedded.layout import Layout, prepare
 from sless_cli.embedded.listener import endpoint_of, open_listener
@@ -83,6 +83,7 @@ class Platform:
 
     def run(self, adopt: Mapping[int, Callable[[int], None]] | None = None) -> int:
         """Start, supervise until told to stop, stop; the exit code. `adopt`: other children to reap, by pid."""
+        linux.set_name("sless-up")
         with ExitStack() as closing:
             try:
                 supervisor = self._assemble(closing, adopt or {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -192,8 +193,20 @@ def _kill_if(child: Supervised, pid: int | None) -> Callable[[], None]:
 
 
 def _reason(*children: Supervised) -> str:
-    lines = [line for child in children for line in child.recent_lines()[-_SHOWN_LINES:]]
+    lines = [readable(line) for child in children for line in child.recent_lines()[-_SHOWN_LINES:]]
     return ":\n  " + "\n  ".join(lines) if lines else ""
+
+
+def readable(line: str) -> str:
+    """A log line for people: of a JSON one what happened, and the exception's own line."""
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return line
+    if not isinstance(entry, dict) or "event" not in entry:
+        return line
+    trace = str(entry.get("exception", "")).strip().splitlines()
+    return ": ".join([str(entry["event"]), *trace[-1:]])
 
 
 def status_of(children: Sequence[Supervised], rss: Callable[[int], float | None]) -> list[Mapping[str, object]]:
