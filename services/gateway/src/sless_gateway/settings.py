@@ -31,7 +31,7 @@ class GatewaySettings(ServiceSettings):
     )
     external_url: str | None = Field(
         None,
-        pattern=r"^https?://[^/\s]+(/[^\s?#]*)?$",
+        pattern=r"^https?://[^/\s?#]+(/[^\s?#]*)?$",
         validation_alias="EXTERNAL_URL",
         description="how clients reach the gateway, such as https://api.example.org; unset: the public listener",
     )

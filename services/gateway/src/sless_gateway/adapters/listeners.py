@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -53,42 +54,54 @@ def _bound_path(listener: socket.socket) -> tuple[Path, os.stat_result]:
 
 def inherited(descriptor: int) -> socket.socket:
     """The parent's listening socket. Raises FailedPrecondition when it is none."""
-    try:
-        listener = socket.socket(fileno=descriptor)
-        listening = listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
-    except OSError as error:
-        raise FailedPrecondition(f"SLESS_PUBLIC_FD={descriptor} is not a socket: {error.strerror}") from error
-    if not listening:
-        raise FailedPrecondition(f"SLESS_PUBLIC_FD={descriptor} is a socket that does not listen")
-    return listener
+    with _closed_on_error() as opened:
+        try:
+            listener = opened(socket.socket(fileno=descriptor))
+            listening = listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+        except OSError as error:
+            raise FailedPrecondition(f"SLESS_PUBLIC_FD={descriptor} is not a socket: {error.strerror}") from error
+        if not listening:
+            raise FailedPrecondition(f"SLESS_PUBLIC_FD={descriptor} is a socket that does not listen")
+        return listener
 
 
 def public(host: str, port: int) -> socket.socket:
     """A TCP socket of our own. Raises FailedPrecondition when the address is in use, or not ours."""
-    try:
-        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-    except OSError as error:
-        raise FailedPrecondition(f"cannot listen on {host} port {port}: {error.strerror}; choose another") from error
-    return listener
+    with _closed_on_error() as opened:
+        try:
+            family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            listener = opened(socket.socket(family, kind))
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+        except OSError as error:
+            raise FailedPrecondition(
+                f"cannot listen on {host} port {port}: {error.strerror}; choose another"
+            ) from error
+        return listener
 
 
 def local(address: str) -> socket.socket:
     """A unix socket at `unix:/path`; one that a predecessor left behind is replaced."""
     path = unix_path(address)
     assert path is not None, "the settings see to it"  # noqa: S101
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        with suppress(FileNotFoundError):
-            path.unlink()
-        listener.bind(str(path))
-        path.chmod(0o600)
-    except OSError as error:
-        listener.close()
-        raise FailedPrecondition(f"cannot listen on {path}: {error.strerror}") from error
-    return listener
+    with _closed_on_error() as opened:
+        listener = opened(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+        try:
+            with suppress(FileNotFoundError):
+                path.unlink()
+            listener.bind(str(path))
+            path.chmod(0o600)
+        except OSError as error:
+            raise FailedPrecondition(f"cannot listen on {path}: {error.strerror}") from error
+        return listener
+
+
+@contextmanager
+def _closed_on_error() -> Iterator[Callable[[socket.socket], socket.socket]]:
+    """A block whose socket, once handed in, is closed when the block fails."""
+    with ExitStack() as stack:
+        yield stack.enter_context
+        stack.pop_all()
 
 
 def url_of(listener: socket.socket) -> str:

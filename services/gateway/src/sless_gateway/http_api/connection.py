@@ -31,6 +31,8 @@ HEAD_SEC: Final = 30
 IDLE_SEC: Final = 620
 """How long a connection may have no request; longer than load balancers keep theirs, so that they close first."""
 
+_CUT_SEC: Final = 0.01  # not 0, which means "without end" to aiohttp
+
 _MAX_LINE: Final = limits.URL_BYTES.value
 # aiohttp counts a header's name and value; the limit is of the whole line. That makes it differ from the URL's as
 # well, which is how the two are told apart in aiohttp's one error for both.
@@ -64,7 +66,14 @@ class Server(web.Server):
                     await asyncio.sleep(0.02)
         except TimeoutError:
             log.warning("connections cut", connections=len(self.connections))
-        await self.shutdown(0)
+        await self._cut()
+
+    async def _cut(self) -> None:
+        """End what is left, and wait until it has let go of what it used."""
+        tasks = [task for connection in self.connections if (task := connection._task_handler) is not None]
+        await self.shutdown(_CUT_SEC)
+        if tasks:
+            await asyncio.wait(tasks, timeout=1)
 
 
 class Connection(RequestHandler):
