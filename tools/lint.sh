@@ -4,7 +4,7 @@ set -eu
 PATH="$PWD/.venv/bin:$PATH"
 ruff check .
 ruff format --check --quiet .
-lint-imports --no-logo >/dev/null || lint-imports --no-logo
+lint-imports --no-logo --no-cache
 mypy
 (cd proto && buf lint && buf format --diff --exit-code)
 python tools/secret_scan.py

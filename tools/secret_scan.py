@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from detect_secrets import SecretsCollection
+from detect_secrets.core.secrets_collection import SecretsCollection
 from detect_secrets.settings import transient_settings
 
 PLUGINS = [
@@ -30,7 +30,9 @@ ALLOW = "secret-scan: allow"
 
 def tracked_files() -> list[str]:
     """Every file of this checkout that git knows."""
-    listing = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], check=True, capture_output=True)
+    listing = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], check=True, capture_output=True
+    )
     return [name for name in listing.stdout.decode().split("\0") if name and Path(name).is_file()]
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from sless_contracts import limits
 from sless_contracts.wire import SERVICES
+
 from tests.unit.repository.test_settings import settings_class
 from tools.limits_doc import document
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from pydantic import SecretBytes, SecretStr
 from pydantic_core import PydanticUndefined
-
 from sless_contracts.wire import SERVICES
 from sless_platform.settings import ServiceSettings, Settings
 
@@ -36,9 +35,7 @@ def reading_code(service: str) -> str:
     """Where the settings of a service may be read."""
     package = "sless_" + service.replace("-", "_")
     sources = [
-        path
-        for path in (ROOT / "services" / service / "src" / package).rglob("*.py")
-        if path.name != "settings.py"
+        path for path in (ROOT / "services" / service / "src" / package).rglob("*.py") if path.name != "settings.py"
     ]
     return "\n".join(path.read_text() for path in [*sources, ROOT / "libs/contracts/src/sless_contracts/rpc.py"])
 
