@@ -183,8 +183,6 @@ def test_a_program_that_cannot_be_run_is_a_sentence(launcher: Launcher, client: 
 
 
 def test_a_layer_that_is_not_there_is_a_sentence(launcher: Launcher, client: LauncherClient) -> None:
-    if client.call("isolation")["level"] == "none":
-        return  # Layers are seen at their own places then, and the launcher has nothing to do with them.
     layers = [{"source": str(launcher.data / "nowhere"), "target": "/srv/function"}]
     error = client.error("start", spec=launcher.spec("i-layer", SLEEP, layers=layers))
     assert error["message"].startswith(f"the layer {launcher.data}/nowhere is no folder")

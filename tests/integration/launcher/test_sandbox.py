@@ -73,36 +73,55 @@ print(json.dumps({
     assert bool(found["certificates"]) == bool(list(Path("/etc/ssl/certs").glob("*.crt")))
 
 
-def test_layers_are_seen_at_their_places_and_cannot_be_changed(
+def test_layers_are_found_at_their_places_whoever_may_enter_their_folder(
     launcher: Launcher, client: LauncherClient, sandboxed: bool
 ) -> None:
-    if not sandboxed:
-        return  # Layers stay where they are.
     for name in ("runtime", "code"):
         folder = launcher.data / "layers" / name
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "file").write_text(name)
-        folder.chmod(0o755)
+        (folder / "program.py").write_text(PROGRAM)
     (launcher.data / "layers" / "runtime" / "open").mkdir(exist_ok=True)
     (launcher.data / "layers" / "runtime" / "open").chmod(0o777)
-    code = """
-import json, os
-def write(path):
-    try:
-        open(path, "w").close()
-        return "written"
-    except OSError as error:
-        return error.strerror
-places = ("/opt/sless/runtime", "/srv/function")
-print(json.dumps([os.getcwd(), [open(p + "/file").read() for p in places], write("/opt/sless/runtime/open/x"), write("file")]))
-"""
     layers = [
         {"source": str(launcher.data / "layers" / "runtime"), "target": "/opt/sless/runtime"},
         {"source": str(launcher.data / "layers" / "code"), "target": "/srv/function"},
     ]
-    found = told_by(launcher, client, "layers", code, layers=layers, cwd="/srv/function")
+    program = [str(launcher.python.executable), "-I", "-S", "/opt/sless/runtime/program.py"]
+    env = {"RUNTIME": "/opt/sless/runtime", "CODE": "/srv/function", "OTHER": "/srv/functional"}
+    found = told_by(launcher, client, "layers", "", argv=program, layers=layers, cwd="/srv/function", env=env)
+    assert (found["files"], found["imported"], found["other"]) == (
+        ["runtime", "code", "code"],
+        "code",
+        "/srv/functional",
+    )
     read_only = "Read-only file system"
-    assert found == ["/srv/function", ["runtime", "code"], read_only, read_only]
+    if sandboxed:
+        assert (found["places"], found["cwd"]) == (["/opt/sless/runtime", "/srv/function"], "/srv/function")
+        assert found["writes"] == [read_only, read_only]
+    if not sandboxed and launcher.conditions.uid == 0:
+        assert found["writes"][1] == "Permission denied"
+
+
+PROGRAM = """
+import json, os, sys
+def write(path):
+    try:
+        with open(path, "w"):
+            return "written"
+    except OSError as error:
+        return error.strerror
+if __name__ == "__main__":
+    places = [os.environ["RUNTIME"], os.environ["CODE"]]
+    sys.path.insert(0, places[1])
+    import program
+    with open(os.path.dirname(program.__file__) + "/file") as file:
+        imported = file.read()
+    print(json.dumps({
+        "cwd": os.getcwd(), "places": places, "files": [open(path).read() for path in [*(p + "/file" for p in places), "file"]],
+        "imported": imported, "other": os.environ["OTHER"], "writes": [write(places[0] + "/open/x"), write("file-x")],
+    }))
+"""
 
 
 def test_an_interpreter_from_anywhere_is_shown_at_its_own_place(

@@ -122,11 +122,10 @@ async def test_an_instance_runs_the_runtime_over_its_code(
     assert isinstance(env, dict)
     assert found["runtime"] == ("runtime" if len(layers) > 1 else "installed")
     assert (found["code"], found["version"], found["flags"]) == ("code", [3, 11], [1, 1])
-    assert env["SLESS_CODE_DIR"] == found["cwd"]
     assert ("SLESS_DEPENDENCIES_DIR" in env) == (len(layers) == 3)
     if sandboxed:
         assert found["argv"] == ["/opt/sless/runtime/main.py"]
-        assert found["cwd"] == "/srv/function"
+        assert found["cwd"] == env["SLESS_CODE_DIR"] == "/srv/function"
 
 
 async def test_the_environment_is_the_users_over_the_defaults_and_the_platforms(backend: LocalRuntimeBackend) -> None:
@@ -175,9 +174,9 @@ async def test_a_launcher_that_is_not_there_is_unavailable(launcher: Launcher) -
     backend = LocalRuntimeBackend(
         launcher_socket=launcher.base / "none.sock",
         run_dir=launcher.run,
-        layers_dir=launcher.data,
+        layers_dir=launcher.data / "layers",
         runtimes_dir=launcher.base,
-        python311=None,
+        python311=find_python311(os.environ)[0],
     )
     with pytest.raises(LauncherUnavailable, match=r"no launcher answers at .*none\.sock"):
         await backend.start(spec())
@@ -241,6 +240,24 @@ async def test_without_a_python_the_places_looked_at_are_named(launcher: Launche
     backend = backend_of(launcher, launcher.base / "no-python")
     with pytest.raises(StartFailed, match=r"runtime python3\.11 needs a Python 3\.11; looked at .*no-python"):
         await backend.start(spec())
+    await backend.close()
+
+
+async def test_a_python_is_looked_for_when_none_is_given(launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    searched = "sless_runtime_manager.adapters.local.backend.find_python311"
+    found, _ = find_python311(os.environ)
+    backend = LocalRuntimeBackend(
+        launcher_socket=launcher.socket,
+        run_dir=launcher.run,
+        layers_dir=launcher.data / "layers",
+        runtimes_dir=launcher.base / "runtimes",
+        python311=None,
+    )
+    monkeypatch.setattr(searched, lambda environ: (None, ["/a/python3.11", "/b/python3.11"]))
+    with pytest.raises(StartFailed, match=r"needs a Python 3\.11; looked at /a/python3\.11, /b/python3\.11"):
+        await backend.start(spec())
+    monkeypatch.setattr(searched, lambda environ: (found, []))
+    await backend.start(spec())
     await backend.close()
 
 

@@ -154,7 +154,8 @@ def launch(spec: StartSpec, confinement: Confinement, roots: Roots | None, folde
     """Fork the instance's first process. Raises RequestError, and leaves nothing then."""
     opened: list[int] = []
     try:
-        root = None if roots is None else _prepare(spec, roots, folder)
+        _check(spec, folder)
+        root = None if roots is None else _prepare(spec, roots)
         opened.append(folders.listen(folder))
         for _ in range(3):
             opened += os.pipe()
@@ -187,18 +188,19 @@ def describe(error: OSError) -> str:
     return f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error)
 
 
-def _prepare(spec: StartSpec, roots: Roots, folder: str) -> str:
-    """The root that the instance begins with, and in it a place for each layer."""
+def _check(spec: StartSpec, folder: str) -> None:
     for prefix in spec.prefixes:
         if folder.startswith(f"{prefix}/"):
-            raise RequestError(
-                INVALID, f"{prefix} holds the run folder and cannot be shown to instances", step="show the interpreter"
-            )
+            message = f"{prefix} holds the run folder and cannot be shown to instances"
+            raise RequestError(INVALID, message, step="show the interpreter")
     for source, _ in spec.layers:
         if not os.path.isdir(source):
-            raise RequestError(
-                INVALID, f"the layer {source} is no folder that the launcher can see", step="show the layers"
-            )
+            message = f"the layer {source} is no folder that the launcher can see"
+            raise RequestError(INVALID, message, step="show the layers")
+
+
+def _prepare(spec: StartSpec, roots: Roots) -> str:
+    """The root that the instance begins with, and in it a place for each layer."""
     root = roots.root_for(spec.prefixes)
     for _, target in spec.layers:
         root.add_folder(target)

@@ -9,6 +9,7 @@ import signal
 
 from . import reaper, sandbox
 from . import syscalls as sys
+from .places import Places
 from .protocol import StartSpec
 from .sandbox import Confinement
 
@@ -63,6 +64,9 @@ def _become_instance(confinement: Confinement, spec: StartSpec, root: str | None
         signal.set_wakeup_fd(-1)
         descriptors.take()
         _disguise()
+        if not confinement.namespaces:
+            step = "open the layers"
+            _use_real_places(spec, for_another_user=confinement.tenant_base is not None)
         for name, action in sandbox.steps(confinement, spec, root):
             step = name
             action()
@@ -73,6 +77,13 @@ def _become_instance(confinement: Confinement, spec: StartSpec, root: str | None
         _tell(step, error)
     finally:
         os._exit(code)
+
+
+def _use_real_places(spec: StartSpec, *, for_another_user: bool) -> None:
+    places = Places(spec)
+    if for_another_user:
+        places.open()
+    places.apply(spec)
 
 
 def _tell(step: str, error: OSError) -> None:

@@ -148,11 +148,14 @@ def set_name(name: str) -> None:
 
 
 def drop_bounding_set() -> None:
-    """Empty the bounding set, so that no program file can give a capability back. Needs CAP_SETPCAP."""
+    """Empty the bounding set, so that no program file can give a capability back.
+
+    Without CAP_SETPCAP it stays as it is; PR_SET_NO_NEW_PRIVS forbids the same.
+    """
     capability = 0
     while _prctl(PR_CAPBSET_DROP, capability) == 0:
         capability += 1
-    if ctypes.get_errno() != errno.EINVAL:  # EINVAL: the kernel knows no further one
+    if ctypes.get_errno() not in (errno.EINVAL, errno.EPERM):  # EINVAL: the kernel knows no further one
         _check(-1, "prctl PR_CAPBSET_DROP")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import builtins
 import contextlib
+import os
 from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -45,7 +46,7 @@ class LocalRuntimeBackend:
         run_dir          the launcher's run folder.
         layers_dir       holds a folder for each unpacked layer, named by the digest's hexadecimal digits.
         runtimes_dir     holds a folder for each runtime, named as the runtime.
-        python311        a Python 3.11; None when this machine has none.
+        python311        a Python 3.11; None: look for one when it is needed.
         """
         self._places = Places(run=run_dir, layers=layers_dir, runtimes=runtimes_dir)
         self._python311 = python311
@@ -60,8 +61,7 @@ class LocalRuntimeBackend:
 
     async def start(self, spec: InstanceSpec) -> InstanceHandle:
         """See RuntimeBackend."""
-        level = (await self.isolation()).level
-        request = python_start(spec, self._places, await self._python_for(spec), sandboxed=level == "namespaces")
+        request = python_start(spec, self._places, await self._python_for(spec))
         folder, kept = self._folder(spec.instance_id), Manifest.of(spec)
         if spec.instance_id in self._known or manifest.read(folder) is not None:
             raise InvalidArgument(f"the instance {spec.instance_id} runs already", field="instance_id")
@@ -178,10 +178,10 @@ class LocalRuntimeBackend:
         return self._interpreter
 
     def _inspect(self) -> Interpreter:
-        found = None if self._python311 is None else inspect(self._python311)
+        given = self._python311
+        path, looked_at = (given, [str(given)]) if given is not None else find_python311(os.environ)
+        found = None if path is None else inspect(path)
         if found is None or found.version != (3, 11):
-            _, places = find_python311({})
-            looked_at = [str(self._python311)] if self._python311 is not None else places
             raise StartFailed(f"runtime {PYTHON_311} needs a Python 3.11; looked at {', '.join(looked_at)}")
         return found
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,23 +32,22 @@ class Places:
     runtimes: Path
 
 
-def python_start(spec: InstanceSpec, places: Places, python: Interpreter, *, sandboxed: bool) -> dict[str, object]:
-    """The launcher's `start` for runtime python3.11. Without a sandbox the real folders take the place of those inside.
+def python_start(spec: InstanceSpec, places: Places, python: Interpreter) -> dict[str, object]:
+    """The launcher's `start` for runtime python3.11.
 
     Raises InvalidArgument for variables that are the platform's, StartFailed for a layer or runtime that isn't there.
     """
     refuse_reserved(spec.env)
     shown = _shown(spec, places)
-    inside = {target: target if sandboxed else str(source) for target, source in shown.items()}
     private = (places.run, places.layers, Path.home())
     return {
         "instance_id": spec.instance_id,
         "uid_index": spec.uid_index,
-        "argv": [str(python.executable), "-I", "-S", f"{inside[RUNTIME_TARGET]}/main.py"],
-        "env": {**_defaults(python), **spec.env, **_platforms(spec, inside)},
+        "argv": [str(python.executable), "-I", "-S", f"{RUNTIME_TARGET}/main.py"],
+        "env": {**_defaults(python), **spec.env, **_platforms(spec, DEPENDENCIES_TARGET in shown)},
         "prefixes": python.exposed(private),
         "layers": [{"source": str(source), "target": target} for target, source in shown.items()],
-        "cwd": inside[CODE_TARGET],
+        "cwd": CODE_TARGET,
         "memory_mb": spec.memory_mb,
         "allowance_mb": allowance_mb(spec.max_concurrency),
     }
@@ -96,11 +94,10 @@ def _defaults(python: Interpreter) -> dict[str, str]:
     }
 
 
-def _platforms(spec: InstanceSpec, inside: Mapping[str, str]) -> dict[str, str]:
-    dependencies = inside.get(DEPENDENCIES_TARGET)
+def _platforms(spec: InstanceSpec, has_dependencies: bool) -> dict[str, str]:
     return {
-        **({} if dependencies is None else {"SLESS_DEPENDENCIES_DIR": dependencies}),
-        "SLESS_CODE_DIR": inside[CODE_TARGET],
+        **({"SLESS_DEPENDENCIES_DIR": DEPENDENCIES_TARGET} if has_dependencies else {}),
+        "SLESS_CODE_DIR": CODE_TARGET,
         "SLESS_ENTRYPOINT": spec.entrypoint,
         "SLESS_FUNCTION": spec.name,
         "SLESS_GRACE_MS": str(round(spec.grace.total_seconds() * 1000)),
