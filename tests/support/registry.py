@@ -203,7 +203,7 @@ async def running_registry(
         error_domain=wire.ERROR_DOMAIN,
     )
     register(server, parts)
-    async with parts.running(server.health):
+    async with parts.running():
         await server.start()
         running = RunningRegistry(f"unix:{folder}/sock", store or memory, server, parts, keys)
         try:

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
+from grpc_health.v1.health_pb2_grpc import HealthStub
 from sless.registry.v1 import registry_pb2 as pb
 from sless_platform.errors import PlatformError, Unavailable
 from sless_registry.main import MIGRATIONS
@@ -102,6 +104,33 @@ async def test_it_starts_from_its_environment_and_stops_when_told_though_it_is_w
 
         assert await ended(process) == (0, "")
     assert not (folder / "sock").exists()
+
+
+async def test_health_tells_of_the_service_and_of_its_database(folder: Path) -> None:
+    with running_postgres() as server:
+        database = await server.service_database("registry", MIGRATIONS)
+        async with running(settings(folder, server.dsn(database, "sless_registry"))) as (registry, _):
+            assert await healthy(registry, "") == HealthCheckResponse.SERVING
+            await watched(registry, "postgres", HealthCheckResponse.SERVING)
+            server.crash()
+            await watched(registry, "postgres", HealthCheckResponse.NOT_SERVING)
+            server.resume()
+            await watched(registry, "postgres", HealthCheckResponse.SERVING)
+
+
+async def healthy(registry: RunningRegistry, name: str) -> int:
+    """The state of one health name."""
+    async with registry.channel(None) as channel:
+        answer = await HealthStub(channel.channel).Check(HealthCheckRequest(service=name))
+        return int(answer.status)
+
+
+async def watched(registry: RunningRegistry, name: str, state: int) -> None:
+    """Wait until a health name has a state."""
+    async with registry.channel(None) as channel, asyncio.timeout(LIMIT_SEC):
+        async for answer in HealthStub(channel.channel).Watch(HealthCheckRequest(service=name)):
+            if answer.status == state:
+                return
 
 
 async def test_all_faults_of_the_settings_are_told_at_once_without_their_secrets(folder: Path) -> None:

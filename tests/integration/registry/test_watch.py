@@ -284,3 +284,24 @@ async def test_a_slow_watcher_holds_nobody_up_and_misses_nothing(registry: Runni
         batches = await until(slow, lambda batches: bool(batches) and batches[-1].revision == 40)
 
     assert sorted(name for batch in batches for name in seen(batch)) == sorted(f"f-{n}" for n in range(40))
+
+
+async def test_a_change_costs_each_watcher_one_look_and_silence_none(
+    registry: RunningRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[int] = []
+    look = registry.store.changes
+
+    async def counted(types: Any, *, after: int, limit: int) -> Any:
+        looks.append(after)
+        return await look(types, after=after, limit=limit)
+
+    monkeypatch.setattr(registry.store, "changes", counted)
+    async with registry.watching("builder", TAIL) as first, registry.watching("gateway", TAIL) as second:
+        await asyncio.gather(first.read(), second.read())
+        assert looks == []
+        for revision in (1, 2):
+            await registry.create(f"f-{revision}")
+            await asyncio.gather(first.read(), second.read())
+
+    assert looks == [0, 0, 1, 1]

@@ -11,11 +11,15 @@ from datetime import timedelta
 import pytest
 from sless_platform.errors import Unavailable
 from sless_registry.adapters.memory import MemoryStore
+from sless_registry.adapters.sealing import AesGcmSealer
 from sless_registry.application.acknowledgements import Acknowledgements
 from sless_registry.application.feed import Feed
+from sless_registry.application.housekeeping import Housekeeping
+from sless_registry.application.means import Means, Policy
 from sless_registry.domain.record import changes
+from sless_registry.ports import Span
 
-from tests.support.registry_domain import a_record
+from tests.support.registry_domain import NOW, a_record
 
 AT_ONCE = timedelta(0)
 
@@ -142,3 +146,16 @@ async def test_a_closed_feed_sends_everyone_away() -> None:
         for task in (waiting, change):
             with pytest.raises(Unavailable, match="the registry is stopping"):
                 await task
+
+
+async def test_housekeeping_forgets_what_the_policy_keeps_no_longer() -> None:
+    store = MemoryStore()
+    await write(store, times=9)
+    policy = Policy(functions_per_namespace=1, versions_kept=1, events_kept=4)
+    means = Means(
+        store, AesGcmSealer([bytes(32)]), Feed(store, store.wakes), policy, now=lambda: NOW, new_uid=lambda: "uid"
+    )
+
+    await Housekeeping(means).trim()
+
+    assert await store.span() == Span(floor=5, head=9)

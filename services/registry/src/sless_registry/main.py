@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -44,7 +45,7 @@ from sless_registry.settings import RegistrySettings
 SERVICE: Final = "registry"
 SCHEMA: Final = "sless_registry"
 MIGRATIONS: Final = Path(__file__).parent / "migrations"
-STOP_GRACE: Final = timedelta(seconds=5)
+STOP_GRACE: Final = timedelta(seconds=3)
 
 Work: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 """Work without end that raises while what it needs is away, and may then be begun again."""
@@ -61,9 +62,9 @@ class Registry:
     background: Mapping[str, Work]
 
     @asynccontextmanager
-    async def running(self, health: HealthRegistry) -> AsyncIterator[None]:
+    async def running(self) -> AsyncIterator[None]:
         """The background work, for the time of the block; each piece is begun again when it fails."""
-        tasks = [asyncio.create_task(_kept_running(name, work, health)) for name, work in self.background.items()]
+        tasks = [asyncio.create_task(_kept_running(name, work)) for name, work in self.background.items()]
         try:
             yield
         finally:
@@ -104,26 +105,19 @@ async def serve(settings: RegistrySettings) -> None:
     pool = await create_pool(dsn, schema=SCHEMA, max_size=settings.postgres_connections)
     try:
         await require_current(pool, SERVICE, MIGRATIONS)
-        await _serve(settings, _on_postgres(settings, pool, dsn))
+        await _serve(settings, pool)
     finally:
         await pool.close()
         await asyncio.to_thread(telemetry.shutdown)
 
 
-def _on_postgres(settings: RegistrySettings, pool: asyncpg.Pool, dsn: str) -> Registry:
-    keys = (settings.secret_env_key, *(settings.secret_env_old_keys or ()))
-    sealer = AesGcmSealer([base64.b64decode(key.get_secret_value()) for key in keys])
-    policy = Policy(settings.functions_per_namespace, settings.versions_kept, settings.events_kept)
-    wakes = PostgresWakes(dsn)
-    return build(PostgresStore(pool), wakes, sealer, policy, listener=wakes.listen)
-
-
-async def _serve(settings: RegistrySettings, registry: Registry) -> None:
+async def _serve(settings: RegistrySettings, pool: asyncpg.Pool) -> None:
     rpc = ServiceRpc(SERVICE, settings)
     async with rpc.channel(settings.auth_target, "auth") as auth, stop_signals() as stop:
         server = rpc.server(auth_bearer(auth))
+        registry = _on_postgres(settings, pool, server.health)
         register(server, registry)
-        async with registry.running(server.health):
+        async with registry.running():
             await server.start()
             server.health.set("", True)
             notify_ready(settings.ready_fd)
@@ -133,16 +127,22 @@ async def _serve(settings: RegistrySettings, registry: Registry) -> None:
             await server.stop(STOP_GRACE)
 
 
-async def _kept_running(name: str, work: Work, health: HealthRegistry) -> None:
-    """Background work, begun again with growing pauses while what it needs is away; `health` tells how it is."""
+def _on_postgres(settings: RegistrySettings, pool: asyncpg.Pool, health: HealthRegistry) -> Registry:
+    keys = (settings.secret_env_key, *(settings.secret_env_old_keys or ()))
+    sealer = AesGcmSealer([base64.b64decode(key.get_secret_value()) for key in keys])
+    policy = Policy(settings.functions_per_namespace, settings.versions_kept, settings.events_kept)
+    wakes = PostgresWakes(settings.postgres_dsn.get_secret_value(), listening=partial(health.set, "postgres"))
+    return build(PostgresStore(pool), wakes, sealer, policy, listener=wakes.listen)
+
+
+async def _kept_running(name: str, work: Work) -> None:
+    """Background work, begun again with growing pauses while what it needs is away."""
     pauses = Backoff().delays()
     while True:
-        health.set(name, True)
         try:
             return await work()
         except PlatformError as error:
             log.warning("background work failed", work=name, error=error.message)
-        health.set(name, False)
         await asyncio.sleep(next(pauses).total_seconds())
 
 

@@ -99,8 +99,9 @@ class PostgresTransaction:
         row = await self._connection.fetchrow(statement, *arguments)
         if row is None:
             return None
-        versions = await self._versions([row["uid"]])
-        return Record(rows.function(row), versions.get(row["uid"], ()))
+        function = rows.function(row)
+        versions = await self._versions([function.uid]) if function.last_version else {}
+        return Record(function, versions.get(function.uid, ()))
 
     async def _versions(self, function_uids: list[str]) -> dict[str, tuple[Version, ...]]:
         """The functions' versions by number. Read after the lock was had, so that none is outdated."""

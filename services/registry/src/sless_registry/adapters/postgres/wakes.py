@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Final
 
@@ -18,8 +19,12 @@ _PROBE: Final = timedelta(seconds=10)
 class PostgresWakes:
     """See ports.Wakes. `listen` must run; without it only the poll wakes."""
 
-    def __init__(self, dsn: str, *, poll: timedelta = POLL) -> None:
+    def __init__(
+        self, dsn: str, *, poll: timedelta = POLL, listening: Callable[[bool], None] = lambda _there: None
+    ) -> None:
+        """`listening` is told when the database is there and when it is not any more."""
         self._dsn = dsn
+        self._listening = listening
         self._poll = poll.total_seconds()
         self._woken = asyncio.Event()
 
@@ -38,9 +43,11 @@ class PostgresWakes:
             session = await asyncpg.connect(self._dsn, timeout=_PROBE.total_seconds())
             try:
                 await session.add_listener(CHANNEL, self._notified)
+                self._listening(True)
                 self._woken.set()  # something may have been committed while nobody listened
                 await self._watch_over(session)
             finally:
+                self._listening(False)
                 session.terminate()
 
     async def _watch_over(self, session: asyncpg.Connection) -> None:
