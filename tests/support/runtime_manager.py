@@ -18,7 +18,7 @@ from sless_runtime_manager.application.manager import RuntimeManager
 from sless_runtime_manager.application.slots import StartSlots
 from sless_runtime_manager.application.tools import Times, Tools
 from sless_runtime_manager.domain import Function, InstanceSet, Kind, Limits, Outcome, Phase, Workload
-from sless_runtime_manager.errors import HandlerNotLoaded, WatcherTooSlow, WorkloadNotFound
+from sless_runtime_manager.errors import HandlerNotLoaded, InstanceUnreachable, WatcherTooSlow, WorkloadNotFound
 from sless_runtime_manager.ports import FunctionChanges, InstanceHandle, InstanceSpec, LogLine
 from sless_runtime_manager.scaling import Policy
 
@@ -40,6 +40,7 @@ class Machine(MemoryMachine):
     def __init__(self) -> None:
         super().__init__()
         self.started: list[InstanceSpec] = []
+        self.draining: set[str] = set()
 
     def start(self, spec: InstanceSpec) -> InstanceHandle:
         handle = super().start(spec)
@@ -53,6 +54,22 @@ class Machine(MemoryMachine):
             for one in self.specs.values()
             if one.function_uid == uid and template in (None, one.template)
         ]
+
+
+class Backend(MemoryRuntimeBackend):
+    """Instances take `drain` to finish their calls, as long as they are given that time."""
+
+    def __init__(self, machine: Machine, drain: timedelta) -> None:
+        super().__init__(machine)
+        self.machine: Machine = machine
+        self._drain = drain
+
+    async def stop(self, instance_id: str, *, grace: timedelta) -> None:
+        self.machine.graces[instance_id] = grace
+        if instance_id in self.machine.specs:
+            self.machine.draining.add(instance_id)
+            await asyncio.sleep(min(self._drain, grace).total_seconds())
+        await super().stop(instance_id, grace=grace)
 
 
 class Link:
@@ -73,7 +90,8 @@ class Link:
 class Probes:
     """Prober that asks the test: `verdict` is called with each instance's handle."""
 
-    def __init__(self) -> None:
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
         self.verdict: Callable[[InstanceHandle], Verdict] = lambda _handle: "ready"
         self.delay = timedelta(milliseconds=50)
         self.links: dict[str, Link] = {}
@@ -88,6 +106,8 @@ class Probes:
         try:
             await asyncio.sleep(self.delay.total_seconds())
             verdict = self.verdict(handle)
+            if handle.instance_id in self._machine.draining:
+                verdict = InstanceUnreachable("the instance is draining")
             if verdict == "hang":
                 await asyncio.Event().wait()
         finally:
@@ -173,6 +193,13 @@ class MemoryRegistry:
                 yield await stream.get()
         finally:
             self._streams.remove(stream)
+
+    async def get_function(self, function_uid: str) -> Function:
+        """See Registry."""
+        await self._answer()
+        if function_uid not in self.workloads:
+            raise WorkloadNotFound(f"there is no function with uid {function_uid}")
+        return self.functions[function_uid]
 
     async def get_workload(self, function_uid: str) -> Workload:
         """See Registry."""
@@ -261,11 +288,16 @@ class Invoker:
                 if batch.reset:
                     self.sets.clear()
                     self.resets += 1
-                self.sets |= {one.function_uid: one for one in batch.sets}
-                self.history += batch.sets
+                for changed in batch.sets:
+                    self.applied(changed)
+                    self.sets[changed.function_uid] = changed
+                    self.history.append(changed)
                 self.received = batch.revision
                 if self.acknowledges:
                     watcher.acknowledge(batch.revision)
+
+    def applied(self, changed: InstanceSet) -> None:
+        """For tests that look at every set."""
 
     def serving(self, uid: str) -> set[str]:
         """Instances that calls of the function are sent to."""
@@ -281,22 +313,26 @@ class World:
     """All that surrounds a runtime-manager; `start` and `kill` one."""
 
     machine: Machine = field(default_factory=Machine)
-    probes: Probes = field(default_factory=Probes)
+    probes: Probes = field(init=False)
     registry: MemoryRegistry = field(default_factory=MemoryRegistry)
     logs: MemoryLogs = field(default_factory=MemoryLogs)
     invoker: Invoker = field(default_factory=Invoker)
     times: Times = field(default_factory=Times)
     idle: timedelta = IDLE
     start_slots: int = 4
+    drain: timedelta = timedelta(0)
     _ids: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.probes = Probes(self.machine)
 
     def start(self) -> None:
         """A runtime-manager, and an invoker that watches it."""
         self.board = Board(self.times.acknowledgement)
         self.manager = RuntimeManager(
             Tools(
-                backend=MemoryRuntimeBackend(self.machine),
+                backend=Backend(self.machine, self.drain),
                 prober=self.probes,
                 registry=self.registry,
                 logs=self.logs,

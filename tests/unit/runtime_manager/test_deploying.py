@@ -265,6 +265,20 @@ def test_switching_off_lets_all_instances_go_and_back_on_proves_anew() -> None:
     play(scenario)
 
 
+def test_being_switched_off_proves_nothing() -> None:
+    async def scenario(world: World) -> None:
+        world.probes.verdict = lambda _handle: not_loadable()
+        world.registry.put("f", least=1)
+        await world.until(lambda: world.registry.outcomes("f"))
+        world.registry.put("f", least=0, most=0)
+        await world.ready("f")
+        world.registry.put("f", least=1, most=1)
+        await world.until(lambda: world.registry.outcomes("f")[-1].generation == 3)
+        assert world.registry.outcomes("f")[-1].phase is Phase.FAILED
+
+    play(scenario)
+
+
 def test_the_switch_waits_for_as_many_new_instances_as_the_calls_need() -> None:
     async def scenario(world: World) -> None:
         world.registry.put("f", most=3, concurrency=2)

@@ -132,6 +132,51 @@ def test_an_instance_that_asks_to_go_is_replaced_without_a_pause() -> None:
     play(scenario)
 
 
+def test_an_instance_that_is_replaced_may_finish_its_calls_beside_its_successor() -> None:
+    async def scenario(world: World) -> None:
+        world.registry.put("f", least=1, timeout=40)
+        await world.ready("f")
+        (going,) = world.machine.alive("f")
+        world.probes.links[going].departing.set_result(None)
+        await world.replaced("f", {going}, within=1)
+        await world.passes(29)
+        assert going in world.machine.alive("f")
+        await world.until(lambda: going not in world.machine.alive("f"), within=2)
+        assert world.starts("f") == 2
+
+    play(scenario, drain=timedelta(seconds=30))
+
+
+def test_calls_without_a_limit_have_an_hour_and_when_the_function_is_deleted_five_minutes() -> None:
+    async def scenario(world: World) -> None:
+        world.registry.put("f", least=1, timeout=None)
+        await world.ready("f")
+        (old,) = world.machine.alive("f")
+        world.registry.put("f", template="b", timeout=None)
+        await world.ready("f")
+        await world.passes(10)
+        assert world.machine.graces[old] == timedelta(hours=1)
+        world.registry.delete("f")
+        await world.until(lambda: world.registry.finalized == ["f"], within=305)
+        assert world.machine.graces[old] == timedelta(minutes=5)
+        assert world.machine.alive("f") == []
+
+    play(scenario, drain=timedelta(hours=2))
+
+
+def test_a_longer_timeout_of_before_still_holds_for_calls_that_began_under_it() -> None:
+    async def scenario(world: World) -> None:
+        world.registry.put("f", least=1, timeout=900)
+        await world.ready("f")
+        (old,) = world.machine.alive("f")
+        world.registry.put("f", template="b", timeout=1)
+        await world.ready("f")
+        await world.until(lambda: old in world.machine.graces)
+        assert world.machine.graces[old] == timedelta(seconds=906)
+
+    play(scenario)
+
+
 def test_output_and_unattributed_lines_stand_in_the_functions_log() -> None:
     async def scenario(world: World) -> None:
         world.registry.put("f", least=1)
@@ -303,6 +348,27 @@ def test_a_successor_replaces_what_no_longer_answers() -> None:
         await world.until(lambda: stuck not in world.machine.alive("f"))
 
     play(scenario)
+
+
+def test_a_successor_lets_an_instance_that_drains_finish_and_counts_it_no_more() -> None:
+    async def scenario(world: World) -> None:
+        world.registry.put("f", least=1)
+        await world.ready("f")
+        (old,) = world.machine.alive("f")
+        world.probes.links[old].departing.set_result(None)
+        await world.replaced("f", {old})
+        new = world.invoker.serving("f")
+        await world.restart()
+        await world.until(lambda: world.invoker.resets == 2, within=5)
+        assert world.invoker.serving("f") == new
+        world.crash(*new)
+        await world.replaced("f", new, within=1)
+        assert old in world.machine.alive("f")
+        await world.until(lambda: old not in world.machine.alive("f"), within=60)
+        assert world.machine.graces[old] == timedelta(seconds=36)
+        assert world.starts("f") == 3
+
+    play(scenario, drain=timedelta(seconds=1_000))
 
 
 def test_until_adoption_is_over_callers_wait_and_are_not_told_none() -> None:

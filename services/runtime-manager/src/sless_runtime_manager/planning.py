@@ -34,7 +34,7 @@ class Situation:
 
     workload    what should run; None while it isn't known.
     proven      the workload of the template that serves when it is not the newest one's; None when it isn't known.
-    serving     the template whose instances take calls; "" before the first.
+    serving     the template whose instances take calls, or last did; "" before the first.
     gone        the function is deleted.
     failed      instances of `workload` can't be started and never served: what served before goes on.
     troubled    an instance of `workload` failed to start since one was last ready.
@@ -77,7 +77,7 @@ def plan(situation: Situation) -> Plan:
     if situation.workload is None or situation.workload.version == 0:
         return Plan(serving=situation.serving)
     if situation.workload.limits.most == 0:
-        return Plan(serving=situation.workload.template, leave=_ids(live))
+        return Plan(serving=situation.serving, leave=_ids(live))
     if situation.failed:
         return _go_on_with_the_old(situation, live)
     return _move_to_the_newest(situation, situation.workload, live)
@@ -111,8 +111,6 @@ def _can_switch(situation: Situation, newest: Sequence[Replica], old: Sequence[R
     """Enough of the newest are ready to take over what the old ones carry."""
     ready = sum(replica.stage is Stage.READY for replica in newest)
     carrying = sum(replica.stage is Stage.READY for replica in old)
-    if need == 0 or carrying == 0:
-        return need == 0 or ready > 0
     return ready >= (1 if situation.troubled else max(1, min(need, carrying)))
 
 

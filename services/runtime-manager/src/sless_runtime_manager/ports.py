@@ -236,14 +236,18 @@ class Registry(Protocol):
         """
         ...
 
+    async def get_function(self, function_uid: str) -> Function:
+        """What the watch would tell of the function. Raises WorkloadNotFound, and Unavailable and others while that can't be told."""
+        ...
+
     async def get_workload(self, function_uid: str) -> Workload:
-        """What should run now. Raises WorkloadNotFound, and Unavailable and others while that can't be told."""
+        """What should run now. Raises as `get_function`."""
         ...
 
     async def report_status(self, function_uid: str, outcome: Outcome) -> bool:
-        """Tell how a deployment goes; False: it was outdated and is dropped. Raises as `get_workload`."""
+        """Tell how a deployment goes; False: it was outdated and is dropped. Raises as `get_function`."""
         ...
 
     async def report_finalized(self, function_uid: str) -> None:
-        """Tell that nothing is left of a deleted function. Raises as `get_workload`."""
+        """Tell that nothing is left of a deleted function. Raises as `get_function`."""
         ...

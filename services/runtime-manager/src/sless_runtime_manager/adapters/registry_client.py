@@ -50,6 +50,14 @@ class RegistryClient:
                 log.info("the watch of the registry ended and begins again", reason=error.reason, error=error.message)
             await asyncio.sleep(next(pauses).total_seconds())
 
+    async def get_function(self, function_uid: str) -> Function:
+        """See Registry."""
+        try:
+            answer = await self._stub.GetFunction(registry_pb2.GetFunctionRequest(uid=function_uid))
+        except NotFound as error:
+            raise WorkloadNotFound(error.message) from error
+        return _function(answer.function)
+
     async def get_workload(self, function_uid: str) -> Workload:
         """See Registry."""
         try:

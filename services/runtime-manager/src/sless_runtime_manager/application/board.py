@@ -108,7 +108,7 @@ class Board:
 
         A set that says nothing is not kept.
         """
-        known = self._sets.get(changed.function_uid, InstanceSet(function_uid=changed.function_uid))
+        known = self.told(changed.function_uid)
         if changed == known or (changed.is_empty and known.is_empty):
             return None
         self.revision += 1
@@ -119,6 +119,10 @@ class Board:
         for watcher in self._watchers.values():
             watcher.offer(changed)
         return self.revision
+
+    def told(self, function_uid: str) -> InstanceSet:
+        """The function's set."""
+        return self._sets.get(function_uid, InstanceSet(function_uid=function_uid))
 
     def sets(self) -> tuple[InstanceSet, ...]:
         """Every set that says something."""

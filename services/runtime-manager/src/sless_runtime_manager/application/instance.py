@@ -79,6 +79,7 @@ class Instance:
     ) -> None:
         """`start`: what to start, or what runs already. `patience`: how long calls that run may take when it has to go."""
         self.instance_id = start.instance_id
+        self.function_uid = start.function_uid
         self.template = start.template
         self.generation = start.generation
         self.stage = Stage.STARTING
@@ -86,6 +87,7 @@ class Instance:
         self.started_at: datetime = start.started_at if isinstance(start, InstanceHandle) else tools.clock()
         self.ready_at: datetime | None = None
         self._start = start
+        self._adopted = isinstance(start, InstanceHandle)
         self._memory_mb = memory_mb
         self._tools = tools
         self._patience = patience
@@ -195,11 +197,7 @@ class Instance:
             await self._stop()
             raise _NeverReadyError(End(Fate.NOT_LOADED, explain.not_loaded(error, self._memory_mb))) from error
         except InstanceUnreachable as error:
-            await first(self._ended, within=self._tools.times.end_notice)
-            if not self._ended.done():
-                await self._stop(self._unready_grace)
-                raise _NeverReadyError(End(Fate.NOT_LOADED, str(error))) from error
-            raise _NeverReadyError(self._end_before_ready()) from error
+            raise _NeverReadyError(await self._refused(str(error))) from error
         finally:
             await abandon(opening)
 
@@ -208,17 +206,25 @@ class Instance:
         if self._ended.done():
             return self._end_before_ready()
         leaving = self._departure.done()
-        await self._stop(self._unready_grace)
+        await self._stop(self._patience() if leaving and self._adopted else None)
         if leaving:
             return End(Fate.LEFT)
         await first(self._ended, within=self._tools.times.end_notice)
         tail = self._ended.result().tail if self._ended.done() else ""
         return End(Fate.NOT_LOADED, explain.too_slow(self._tools.times.load, tail, self._memory_mb))
 
-    @property
-    def _unready_grace(self) -> timedelta:
-        """One that an earlier process started may be serving, or draining, although it doesn't answer us."""
-        return self._patience() if isinstance(self._start, InstanceHandle) else self._tools.times.stop_grace
+    async def _refused(self, why: str) -> End:
+        """It has ended, or does not say HELLO. One that did so before, to an earlier process, is draining: that is no failure."""
+        if self._adopted:
+            self.stage = Stage.LEAVING
+            self._on_change(self)
+            await self._stop(self._patience())
+            return End(Fate.LEFT)
+        await first(self._ended, within=self._tools.times.end_notice)
+        if self._ended.done():
+            return self._end_before_ready()
+        await self._stop()
+        return End(Fate.NOT_LOADED, why)
 
     def _end_before_ready(self) -> End:
         event = self._ended.result()
@@ -290,4 +296,4 @@ class Instance:
 
     def _write(self, lines: Sequence[LogLine]) -> None:
         if lines:
-            self._tools.logs.write(self._start.function_uid, self.instance_id, lines)
+            self._tools.logs.write(self.function_uid, self.instance_id, lines)

@@ -34,7 +34,8 @@ class RuntimeManager:
 
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
-        self._fleet: Fleet = {}
+        self.fleet: Fleet = {}
+        """Every instance that is looked after, by its identity."""
         self._keepers: dict[str, Keeper] = {}
         self._orphans: dict[str, list[InstanceHandle]] = defaultdict(list)
         self._seen: set[str] | None = None
@@ -52,8 +53,11 @@ class RuntimeManager:
         await self._adopted()
         keeper = self._keepers.get(function_uid)
         if keeper is None:
-            workload = await self._tools.registry.get_workload(function_uid)
+            function, workload = await asyncio.gather(
+                self._tools.registry.get_function(function_uid), self._tools.registry.get_workload(function_uid)
+            )
             keeper = self._keeper(function_uid)
+            keeper.tell(function)
             keeper.tell_workload(workload)
         keeper.ensure(concurrency)
 
@@ -100,7 +104,7 @@ class RuntimeManager:
         while True:
             try:
                 async for event in self._tools.backend.events():
-                    instance = self._fleet.get(event.instance_id)
+                    instance = self.fleet.get(event.instance_id)
                     if instance is None:
                         continue
                     if isinstance(event, InstanceEnded):
@@ -115,7 +119,7 @@ class RuntimeManager:
         """Nothing tells of a socket that somebody has removed: it has to be looked at."""
         while True:
             await asyncio.sleep(_CHECK_EVERY.total_seconds())
-            for instance in list(self._fleet.values()):
+            for instance in list(self.fleet.values()):
                 instance.check()
 
     async def _follow_registry(self) -> None:
@@ -154,14 +158,14 @@ class RuntimeManager:
         for keeper in keepers:
             await keeper.settled.wait()
         self._tools.board.open()
-        log.info("instances adopted", instances=len(self._fleet), functions=len(self._keepers))
+        log.info("instances adopted", instances=len(self.fleet), functions=len(self._keepers))
 
     # Keepers.
 
     def _keeper(self, function_uid: str) -> Keeper:
         keeper = self._keepers.get(function_uid)
         if keeper is None:
-            keeper = Keeper(function_uid, self._tools, self._fleet, self._orphans.pop(function_uid, ()))
+            keeper = Keeper(function_uid, self._tools, self.fleet, self._orphans.pop(function_uid, ()))
             self._keepers[function_uid] = keeper
             self._tasks.create_task(self._keep(function_uid, keeper))
         return keeper
@@ -174,7 +178,7 @@ class RuntimeManager:
             await asyncio.sleep(next(pauses).total_seconds())
             alive = [handle for handle in await self._alive() if handle.function_uid == function_uid]
             function = keeper.function
-            keeper = self._keepers[function_uid] = Keeper(function_uid, self._tools, self._fleet, alive)
+            keeper = self._keepers[function_uid] = Keeper(function_uid, self._tools, self.fleet, alive)
             if function is not None:
                 keeper.tell(function)
         del self._keepers[function_uid]

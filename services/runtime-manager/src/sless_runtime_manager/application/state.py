@@ -19,7 +19,7 @@ from sless_runtime_manager.scaling import UNKNOWN_SOURCE, Demand, Policy
 class FunctionState:
     """Facts come in by the `note_…` methods; everything else only looks.
 
-    serving     template whose instances take calls; "" before the first.
+    serving     template whose instances take calls, or last did; "" before the first.
     gone        the function is deleted, or there is no such function (any more).
     told        the last outcome that the registry was told.
     """
@@ -52,10 +52,12 @@ class FunctionState:
     def note_workload(self, workload: Workload) -> None:
         """The registry tells what should run."""
         known = self.workload
-        if known is not None and known.template != workload.template:
-            if self.serving == known.template:
-                self._proven = known
-            self._failed = False
+        if known is not None and workload.revision < known.revision:
+            return
+        if known is not None and known.template != workload.template and self.serving == known.template:
+            self._proven = known
+        if known is not None and known.generation != workload.generation:
+            self._failed = False  # Somebody has asked anew, be it for the same.
         self.workload = workload
         self._forget_templates()
 
@@ -222,7 +224,7 @@ class FunctionState:
             return False
         if any(other.template == template and other.stage is Stage.READY for other in others):
             return False
-        return self.workload.deploying or self.function is None or self.function.failed
+        return self.workload.deploying or (self.function is not None and self.function.failed)
 
     def _best_template(self, ready: Sequence[Instance]) -> str:
         if self.workload is not None and any(one.template == self.workload.template for one in ready):
