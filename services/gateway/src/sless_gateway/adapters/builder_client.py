@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any, Final
 
 from sless.builder.v1 import builder_pb2 as pb
@@ -12,7 +12,7 @@ from sless_platform.errors import DeadlineExceeded
 from sless_platform.rpc.client import NO_DEADLINE, RpcChannel, with_identity
 
 from sless_gateway.adapters import convert
-from sless_gateway.adapters.abandoning import abandon
+from sless_gateway.adapters.sending import Sending
 from sless_gateway.domain import Caller, FunctionKey, Upload
 
 _PIECE_BYTES: Final = 256 * 1024
@@ -46,14 +46,15 @@ class BuilderClient:
             build_only=build_only,
         )
         call = self._stub.UploadCode(metadata=_identity(caller), timeout=NO_DEADLINE)
+        sending = Sending(call, _requests(head, archive), nonsense=pb.UploadCodeRequest())
+        storing = asyncio.ensure_future(_stored(call, sending))
         try:
-            await _send(call, head, archive)
-            async with asyncio.timeout(_STORING_SEC):
-                answer = await call
-        except TimeoutError:
-            raise DeadlineExceeded("the upload could not be stored in time; try again") from None
+            answer = await sending.outcome(storing)
         finally:
+            await sending.stop()
+            await sending.give_up()
             call.cancel()
+            await asyncio.wait({storing})
         return Upload(convert.version(answer.version), answer.created, convert.function(answer.function))
 
     async def build_log(self, caller: Caller, key: FunctionKey, number: int, *, follow: bool) -> AsyncIterator[str]:
@@ -73,17 +74,27 @@ class BuilderClient:
             call.cancel()
 
 
-async def _send(call: Any, head: pb.UploadHead, archive: AsyncIterator[bytes]) -> None:
+async def _requests(head: pb.UploadHead, archive: AsyncIterator[bytes]) -> AsyncGenerator[pb.UploadCodeRequest, None]:
+    yield pb.UploadCodeRequest(head=head)
+    async for data in archive:
+        for start in range(0, len(data), _PIECE_BYTES):
+            yield pb.UploadCodeRequest(chunk=data[start : start + _PIECE_BYTES])
+
+
+async def _stored(call: Any, sending: Sending) -> pb.UploadCodeResponse:
+    """The answer, which is due soon once everything has been sent."""
+    answering = asyncio.ensure_future(_answer(call))
+    await sending.first_of(answering)
     try:
-        await call.write(pb.UploadCodeRequest(head=head))
-        async for data in archive:
-            for start in range(0, len(data), _PIECE_BYTES):
-                await call.write(pb.UploadCodeRequest(chunk=data[start : start + _PIECE_BYTES]))
-    except BaseException:
-        if not call.done():
-            await abandon(call, pb.UploadCodeRequest())
-        raise
-    await call.done_writing()
+        async with asyncio.timeout(_STORING_SEC):
+            return await answering
+    except TimeoutError:
+        raise DeadlineExceeded("the upload could not be stored in time; try again") from None
+
+
+async def _answer(call: Any) -> pb.UploadCodeResponse:
+    answer: pb.UploadCodeResponse = await call
+    return answer
 
 
 def _identity(caller: Caller) -> tuple[tuple[str, str], ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import suppress
 from typing import Any, Final
 
@@ -11,11 +11,11 @@ import grpc
 from sless.invoker.v1 import invoker_pb2 as pb
 from sless.invoker.v1 import invoker_pb2_grpc
 from sless.registry.v1.registry_pb2 import FUNCTION_KIND_UNSPECIFIED
-from sless_platform.errors import Internal, PlatformError, Unavailable
+from sless_platform.errors import Internal, Unavailable
 from sless_platform.rpc.client import NO_DEADLINE, RpcChannel, with_identity
 
-from sless_gateway.adapters.abandoning import abandon
 from sless_gateway.adapters.convert import KIND_TO_PROTO
+from sless_gateway.adapters.sending import Sending
 from sless_gateway.domain import Call, CallBody, Caller, Reply, Trigger
 
 _PIECE_BYTES: Final = 256 * 1024
@@ -85,12 +85,10 @@ class StreamedCall:
     def __init__(self, stream: Any, end: Callable[[Any], None]) -> None:
         self._stream = stream
         self._end = end
-        self._sending: asyncio.Task[None] | None = None
+        self._sending: Sending | None = None
         self._reading: asyncio.Future[Any] | None = None
         self._reply: Reply | None = None
-        self._sent = False
         self._ended = False
-        self._broken: Exception | None = None
 
     @property
     def reply(self) -> Reply:
@@ -100,54 +98,18 @@ class StreamedCall:
 
     async def begin(self, head: pb.CallHead, body: CallBody) -> None:
         """Send the head, go on sending the body, and wait for the answer's head."""
-        held = body.held
-        if body.complete and len(held) <= _PIECE_BYTES:
-            head.first_body, head.end = held, True
-            self._sent = True
+        if body.complete and len(body.held) <= _PIECE_BYTES:
+            head.first_body, head.end = body.held, True
             await self._stream.write(pb.InvokeRequest(head=head))
         else:
-            await self._stream.write(pb.InvokeRequest(head=head))
-            self._sending = asyncio.create_task(self._send(held, body))
+            self._sending = Sending(self._stream, _requests(head, body), nonsense=pb.InvokeRequest())
         self._take(await self._read())
 
-    async def _send(self, held: bytes, body: CallBody) -> None:
-        """Never raises but for cancellation: how the call ends is told to whoever reads its answer."""
-        try:
-            await self._send_all(held, body)
-        except Exception as error:  # noqa: BLE001 - raised by _read
-            self._broken = error
-            await abandon(self._stream, pb.InvokeRequest())
-
-    async def _send_all(self, data: bytes, body: CallBody) -> None:
-        """Raises only what is wrong with the body."""
-        while data:
-            for start in range(0, len(data), _PIECE_BYTES):
-                if not await self._write(pb.InvokeRequest(body=data[start : start + _PIECE_BYTES])):
-                    return
-            data = b"" if body.complete else await body.read()
-        with suppress(PlatformError):
-            await self._stream.done_writing()
-        self._sent = True
-
-    async def _write(self, request: pb.InvokeRequest) -> bool:
-        try:
-            await self._stream.write(request)
-        except PlatformError:
-            return False
-        return True
-
     async def _read(self) -> Any:
-        try:
-            if self._sent:
-                return await self._stream.read()
-            # A read that is cancelled cancels its call, and that must not be while the body is not complete.
-            self._reading = asyncio.ensure_future(self._stream.read())
-            return await asyncio.shield(self._reading)
-        except (PlatformError, asyncio.CancelledError):
-            task = asyncio.current_task()
-            if self._broken is None or (task is not None and task.cancelling()):
-                raise
-            raise self._broken from None
+        if self._sending is None:
+            return await self._stream.read()
+        self._reading = asyncio.ensure_future(self._stream.read())
+        return await self._sending.outcome(self._reading)
 
     def _take(self, first: Any) -> None:
         if first is grpc.aio.EOF or first.WhichOneof("message") != "head":
@@ -171,26 +133,29 @@ class StreamedCall:
     async def close(self) -> None:
         """See OpenCall."""
         try:
-            await self._stop_sending()
-            if not (self._sent or self._ended or self._stream.done()):
-                await abandon(self._stream, pb.InvokeRequest())
+            if self._sending is not None:
+                await self._sending.stop()
+                if not self._ended:
+                    await self._sending.give_up()
         finally:
             self._let_go()
-
-    async def _stop_sending(self) -> None:
-        if self._sending is None:
-            return
-        if self._broken is None:
-            self._sending.cancel()
-        await asyncio.wait({self._sending})
 
     def _let_go(self) -> None:
         if self._ended and not self._stream.done():
             self._end(self._stream)
         else:
             self._stream.cancel()
-        if self._reading is not None and not self._reading.cancel() and not self._reading.cancelled():
-            self._reading.exception()  # told to nobody: whoever read has gone
+        if self._reading is not None:
+            self._reading.cancel()
+
+
+async def _requests(head: pb.CallHead, body: CallBody) -> AsyncGenerator[pb.InvokeRequest, None]:
+    yield pb.InvokeRequest(head=head)
+    data = body.held
+    while data:
+        for start in range(0, len(data), _PIECE_BYTES):
+            yield pb.InvokeRequest(body=data[start : start + _PIECE_BYTES])
+        data = b"" if body.complete else await body.read()
 
 
 def _head(call: Call) -> pb.CallHead:

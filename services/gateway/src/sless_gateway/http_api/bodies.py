@@ -55,7 +55,8 @@ class RequestBody:
 
     async def hold(self, size: int) -> None:
         """Read until all of it, or this many bytes, are in hand. Raises InvalidArgument after a silence."""
-        if self._content.at_eof():
+        if self._content.is_eof():  # it has arrived whole, with its head as a rule
+            self._held = self._counted(self._content.read_nowait())
             return
         parts: list[bytes] = []
         while self._count < size and not self._content.at_eof():
