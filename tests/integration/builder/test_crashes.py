@@ -13,8 +13,17 @@ from sless.registry.v1 import registry_pb2
 from sless_platform.errors import PlatformError
 
 from tests.support import archives
-from tests.support.builder import BUILT, BuilderClient, BuilderPlace, builder_process, new_request_id, until
-from tests.support.registry import VERSIONS, RunningRegistry
+from tests.support.builder import (
+    BUILT,
+    BuilderClient,
+    BuilderPlace,
+    builder_place,
+    builder_process,
+    new_request_id,
+    until,
+)
+from tests.support.postgres import ServiceDatabase
+from tests.support.registry import VERSIONS, RunningRegistry, running_registry
 
 
 @dataclass
@@ -87,8 +96,26 @@ POINTS = {
 
 @pytest.mark.fault(14)
 @pytest.mark.fault(42)
-@pytest.mark.parametrize("point", POINTS)
-async def test_a_version_is_built_once_wherever_its_builder_is_killed(place: BuilderPlace, point: str) -> None:
+@pytest.mark.timeout(300)
+async def test_a_version_is_built_once_wherever_its_builder_is_killed(service_database: ServiceDatabase) -> None:
+    # Each has a world of its own; together, because most of the time leases are waited for.
+    at_once = asyncio.Semaphore(4)
+
+    async def killed_at(point: str) -> None:
+        async with (
+            at_once,
+            running_registry() as registry,
+            registry.invoker(),
+            builder_place(registry, service_database) as place,
+        ):
+            await check_kill(place, point)
+
+    outcomes = await asyncio.gather(*(killed_at(point) for point in POINTS), return_exceptions=True)
+    failed = {point: repr(outcome) for point, outcome in zip(POINTS, outcomes, strict=True) if outcome is not None}
+    assert not failed
+
+
+async def check_kill(place: BuilderPlace, point: str) -> None:
     client, request_id, archive = BuilderClient(place), new_request_id(), archives.handler()
     await client.create()
     async with history_of(place.registry) as history:

@@ -46,7 +46,6 @@ from sless_builder.application.working import Worker
 from sless_builder.domain.archive import ArchiveInspector, ArchiveLimits
 from sless_builder.domain.build import UserError
 from sless_builder.grpc_api.servicer import BuilderServicer
-from sless_builder.ports import Compiler
 from sless_builder.settings import BuilderSettings
 
 SERVICE: Final = "builder"
@@ -190,6 +189,7 @@ def _assembled(
         objects=objects,
         workspace=workspace,
         inspector=inspector,
+        compiler=compiler,
         max_archive_bytes=settings.max_archive_bytes,
     )
     return Builder(
@@ -201,6 +201,7 @@ def _assembled(
             "reporter": reporter.run,
             "cleaner": cleaner.run,
             "base layers": lambda: _warm(bases),
+            **({"sandbox": compiler.run} if isinstance(compiler, PythonCompiler) else {}),
         },
     )
 
@@ -227,7 +228,7 @@ async def _warm(bases: BaseLayers) -> None:
             log.warning("no base layer yet", runtime=runtime, error=str(error))
 
 
-def _compiler(settings: BuilderSettings) -> Compiler:
+def _compiler(settings: BuilderSettings) -> PythonCompiler | NoCompiler:
     if settings.python311 is None:
         return NoCompiler()
     return PythonCompiler(

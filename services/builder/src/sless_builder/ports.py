@@ -368,6 +368,10 @@ class Compilation(Protocol):
 class Compiler(Protocol):
     """Compiles source that nobody trusts, in a sandbox without any credential."""
 
+    def prepare(self) -> None:
+        """A build is about to come: a sandbox may be made ready for it meanwhile."""
+        ...
+
     def session(self) -> AbstractAsyncContextManager[Compilation]:
         """A sandbox for the block; its process is gone afterwards, however the block ends."""
         ...

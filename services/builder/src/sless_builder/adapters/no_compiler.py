@@ -12,6 +12,9 @@ from sless_builder.ports import Compilation
 class NoCompiler:
     """Every build ends with one sentence; trying again would not help."""
 
+    def prepare(self) -> None:
+        """See Compiler."""
+
     @asynccontextmanager
     async def session(self) -> AsyncIterator[Compilation]:
         """See Compiler."""

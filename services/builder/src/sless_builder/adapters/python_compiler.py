@@ -24,6 +24,7 @@ _MAX_ANSWER_BYTES: Final = 256 << 20
 _STDERR_BYTES: Final = 2_000
 _CHUNK_BYTES: Final = 1 << 20
 _END_SEC: Final = 2
+_SPARE_SEC: Final = 10
 _COOKIE: Final = re.compile(rb"[ \t\f]*#.*?coding[:=][ \t]*([-\w.]{1,40})")
 _MAX_COOKIE_BYTES: Final = 1_000
 _MAX_ENCODINGS: Final = 20
@@ -42,23 +43,66 @@ class PythonCompiler:
             *(str(uid or 0), str(int(cpu.total_seconds())), str(memory_bytes)),
         ]
 
+        self._wanted = asyncio.Event()
+        self._spare: subprocess.Popen[bytes] | None = None
+
+    def prepare(self) -> None:
+        """See Compiler. Nothing happens unless `run` runs."""
+        self._wanted.set()
+
+    async def run(self) -> None:
+        """Have a sandbox ready from each `prepare` until a session takes it, or for a while; until cancelled.
+
+        An interpreter starts while its archive is still arriving: that is half of the time that a small build takes.
+        """
+        try:
+            while True:
+                await self._wanting()
+                with suppress(OSError):  # the build itself tells what is wrong
+                    await to_its_end(asyncio.to_thread(self._start_spare))
+        finally:
+            await self._discard()
+
     @asynccontextmanager
     async def session(self) -> AsyncIterator[PythonCompilation]:
         """See Compiler."""
-        compilation = PythonCompilation(self._command)
+        spare, self._spare = self._spare, None
+        compilation = PythonCompilation(self._command, spare)
         try:
             yield compilation
         finally:
             await compilation.close()
 
+    async def _wanting(self) -> None:
+        """Wait until a sandbox is wanted and none is ready; one that nobody takes goes."""
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_SPARE_SEC if self._spare else None):
+                    await self._wanted.wait()
+            if not self._wanted.is_set():
+                await self._discard()
+            elif self._spare is None:
+                self._wanted.clear()
+                return
+            self._wanted.clear()
+
+    def _start_spare(self) -> None:
+        self._spare = _start(self._command)
+
+    async def _discard(self) -> None:
+        spare, self._spare = self._spare, None
+        if spare is not None:
+            await PythonCompilation(self._command, spare).close()
+
 
 class PythonCompilation:
     """One process at a time; a source that breaks it costs no other source anything."""
 
-    def __init__(self, command: list[str]) -> None:
+    def __init__(self, command: list[str], process: subprocess.Popen[bytes] | None = None) -> None:
+        """`process`: one that was started already, by the same command."""
         self._command = command
         self._encodings: list[str] = []
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process = process
 
     async def compile(self, path: str, source: bytes) -> bytes | Problem:
         """See Compilation."""
@@ -89,14 +133,18 @@ class PythonCompilation:
             await to_its_end(asyncio.to_thread(_reaped, process))
 
     async def _started(self) -> subprocess.Popen[bytes]:
+        def start() -> subprocess.Popen[bytes]:
+            # Kept here, so that a cancelled caller finds it to close.
+            self._process = _start([*self._command, *self._encodings])
+            return self._process
+
         try:
-            self._process = await to_its_end(asyncio.to_thread(_start, [*self._command, *self._encodings]))
+            return await to_its_end(asyncio.to_thread(start))
         except OSError as error:
             raise Unavailable(f"the runtime's interpreter {self._command[0]} can't be started: {error}") from error
-        return self._process
 
 
-class _Ended(Exception):  # noqa: N818 - an outcome, told to nobody
+class _Ended(Exception):
     """The process ended, or answers nonsense."""
 
 

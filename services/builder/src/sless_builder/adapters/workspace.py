@@ -83,13 +83,17 @@ class FileSpool:
     async def write(self, data: bytes) -> None:
         """See Spool."""
         try:
-            await asyncio.to_thread(self.file.write, data)
+            await asyncio.to_thread(self._write, data)
         except OSError as error:
             raise Unavailable(f"the platform can't store the upload now ({os.strerror(error.errno or 0)})") from error
 
+    def _write(self, data: bytes) -> None:
+        self.file.write(data)
+        self.file.flush()  # so that a full disk shows here
+
 
 def _abandoned(folder: Path) -> bool:
-    """Whether nobody holds the folder's lock. One that has no lock yet is being made: the next sweep judges it."""
+    """Whether nobody holds the folder's lock. One that has no lock yet is being made, and empty: it is let be."""
     try:
         with (folder / _LOCK).open("r+") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

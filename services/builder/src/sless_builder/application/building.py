@@ -16,7 +16,7 @@ from sless_platform.objects import ObjectStore
 from sless_builder.application.base_layers import BaseLayers
 from sless_builder.application.build_log import BuildLog
 from sless_builder.application.compiling import Compiled, Compiling
-from sless_builder.application.finishing import in_thread, to_its_end
+from sless_builder.application.finishing import in_thread, together
 from sless_builder.application.storing import LayerStoring, fetch
 from sless_builder.domain import dependencies
 from sless_builder.domain.archive import Archive, ArchiveFile, ArchiveInspector, read
@@ -104,13 +104,18 @@ class Building:
             image = await self._hold(claim, (base, known), None)
             if await self._storing.restore(known, code.folder / "code.tar"):
                 log.line(f"code layer {known.digest} is there already: nothing to build")
-                return await self._result(claim.source, (base, known), image, cached=True)
+                await together(self._base_stored(base, claim.source), self._image_stored(image))
+                return _result(claim.source, (base, known), image, cached=True)
         made = await self._make(claim, key, code, log)
         image = await self._hold(claim, (base, made), made)
         fault_point("builder.build.before_layer_store")
-        await self._storing.put(made, code.folder / "code.tar")
+        await together(
+            self._storing.put(made, code.folder / "code.tar"),
+            self._base_stored(base, claim.source),
+            self._image_stored(image),
+        )
         fault_point("builder.build.after_layer_store")
-        return await self._result(claim.source, (base, made), image, cached=False)
+        return _result(claim.source, (base, made), image, cached=False)
 
     async def _make(self, claim: Claim, key: str, code: _Code, log: BuildLog) -> Layer:
         """Run the sandbox and write the layer's tar; nothing of it is stored yet."""
@@ -135,13 +140,18 @@ class Building:
         await self._queue.hold(claim, keys, made)
         return image
 
-    async def _result(self, source: Source, layers: tuple[Layer, ...], image: Image, *, cached: bool) -> Result:
-        if not await self._storing.has(layers[0]):
-            await to_its_end(self._bases.store(source.runtime))
+    async def _base_stored(self, base: Layer, source: Source) -> None:
+        if not await self._storing.has(base):
+            await self._bases.store(source.runtime)
+
+    async def _image_stored(self, image: Image) -> None:
         for key, document in image.objects.items():
             if not await self._objects.exists(key):
-                await to_its_end(self._objects.put(key, document))
-        return Result(tuple(layer.digest for layer in layers), image.reference(source), cached)
+                await self._objects.put(key, document)
+
+
+def _result(source: Source, layers: tuple[Layer, ...], image: Image, *, cached: bool) -> Result:
+    return Result(tuple(layer.digest for layer in layers), image.reference(source), cached)
 
 
 def _write_tar(code: _Code, compiled: Compiled) -> tuple[str, int]:

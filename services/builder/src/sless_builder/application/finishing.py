@@ -25,6 +25,13 @@ async def to_its_end(work: Awaitable[T]) -> T:
         raise
 
 
+async def together(*works: Awaitable[None]) -> None:
+    """Await all of them, each to its end, and raise the first error."""
+    for outcome in await to_its_end(asyncio.gather(*works, return_exceptions=True)):
+        if outcome is not None:
+            raise outcome
+
+
 async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Run a function in a thread, to its end."""
     return await to_its_end(asyncio.to_thread(function, *args, **kwargs))

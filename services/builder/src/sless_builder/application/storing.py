@@ -9,7 +9,7 @@ from typing import Final
 
 from sless_platform.objects import ObjectStore
 
-from sless_builder.application.finishing import in_thread, to_its_end
+from sless_builder.application.finishing import in_thread, to_its_end, together
 from sless_builder.domain.layers import Layer, object_key
 from sless_builder.ports import LayerSink
 
@@ -29,7 +29,7 @@ class LayerStoring:
 
     async def put(self, layer: Layer, tar: Path) -> None:
         """Store the layer from its tar; nothing happens where it is already."""
-        await to_its_end(self._put(layer, tar))
+        await together(self._put_object(object_key(layer.digest), tar), self._sink.put(layer.digest, tar))
 
     async def restore(self, layer: Layer, tar: Path) -> bool:
         """Whether the layer is in both places now: its tar is fetched (to `tar`) if only that is left."""
@@ -40,11 +40,6 @@ class LayerStoring:
             await fetch(self._objects, key, tar)
             await to_its_end(self._sink.put(layer.digest, tar))
         return True
-
-    async def _put(self, layer: Layer, tar: Path) -> None:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._put_object(object_key(layer.digest), tar))
-            group.create_task(self._sink.put(layer.digest, tar))
 
     async def _put_object(self, key: str, tar: Path) -> None:
         if not await self._objects.exists(key):

@@ -18,7 +18,17 @@ from sless_platform.objects import ObjectStore
 from sless_builder.domain.archive import MAGIC_BYTES, ArchiveInspector, check_magic
 from sless_builder.domain.layers import archive_key
 from sless_builder.errors import ArchiveTooLarge
-from sless_builder.ports import CreatedVersion, FunctionInfo, NewVersion, Registry, Spool, Target, Uploads, Workspace
+from sless_builder.ports import (
+    Compiler,
+    CreatedVersion,
+    FunctionInfo,
+    NewVersion,
+    Registry,
+    Spool,
+    Target,
+    Uploads,
+    Workspace,
+)
 
 _CHUNK_BYTES: Final = 1 << 20
 _INSPECTIONS: Final = 2
@@ -54,6 +64,7 @@ class Uploading:
         objects: ObjectStore,
         workspace: Workspace,
         inspector: ArchiveInspector,
+        compiler: Compiler,
         max_archive_bytes: int,
     ) -> None:
         self._registry = registry
@@ -61,6 +72,7 @@ class Uploading:
         self._objects = objects
         self._workspace = workspace
         self._inspector = inspector
+        self._compiler = compiler
         self._max_archive_bytes = max_archive_bytes
         # Each keeps one core busy.
         self._inspections = asyncio.Semaphore(_INSPECTIONS)
@@ -75,6 +87,7 @@ class Uploading:
         """
         authorise(principal, request.target.namespace)
         function = await self._registry.function(request.target)
+        self._compiler.prepare()
         async with self._workspace.spool() as spool:
             received = await self._receive(spool, chunks)
             async with self._inspections:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Final
+from typing import Final, Protocol
 
 from sless_platform.backoff import Backoff
 from sless_platform.errors import DeadlineExceeded, PlatformError, Unavailable
@@ -15,7 +15,6 @@ from sless_platform.faults import fault_point
 from sless_platform.logging import get_logger
 
 from sless_builder.application.build_log import BuildLog
-from sless_builder.application.building import Building
 from sless_builder.application.finishing import to_its_end
 from sless_builder.domain.build import MAX_FAILURES, Claim, Problem, Result, UserError, gave_up, pause_after
 from sless_builder.errors import LeaseLost
@@ -37,6 +36,14 @@ class Lease:
     margin: timedelta = timedelta(seconds=1)
 
 
+class Builds(Protocol):
+    """What a worker runs: see Building."""
+
+    async def build(self, claim: Claim, log: BuildLog) -> Result:
+        """Build a version. Raises UserError for what its author must mend, anything else for what the platform must."""
+        ...
+
+
 @dataclass
 class _Work:
     """One claim under way. Whoever changes the build's row has the `gate`, so that nothing is written after its end."""
@@ -56,7 +63,7 @@ class Worker:
         owner: str,
         queue: Queue,
         signals: Signals,
-        building: Building,
+        building: Builds,
         limit: timedelta,
         at_once: int = 2,
         lease: Lease | None = None,
@@ -74,19 +81,19 @@ class Worker:
 
     async def run(self) -> None:
         """Build until cancelled; what is being built then is given back."""
-        async with asyncio.TaskGroup() as group:
-            for _ in range(self._at_once):
-                group.create_task(self._serve())
-
-    async def _serve(self) -> None:
+        free = asyncio.Semaphore(self._at_once)
         with self._signals.listen(QUEUE) as something:
-            while True:
-                began = asyncio.get_running_loop().time()
-                claim = await self._claim()
-                if claim is None:
-                    await something.wait(_LOOK_AGAIN)
-                else:
-                    await self._work(claim, began)
+            async with asyncio.TaskGroup() as group:
+                while True:
+                    await free.acquire()
+                    began = asyncio.get_running_loop().time()
+                    claim = await self._claim()
+                    if claim is None:
+                        free.release()
+                        await something.wait(_LOOK_AGAIN)
+                    else:
+                        work = group.create_task(self._work(claim, began))
+                        work.add_done_callback(lambda _work: free.release())
 
     async def _claim(self) -> Claim | None:
         try:

@@ -1,0 +1,196 @@
+"""Dependencies, layers, images and the words of a build."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import tarfile
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sless_builder.domain import dependencies
+from sless_builder.domain.build import (
+    FunctionUid,
+    Problem,
+    Source,
+    VersionUid,
+    gave_up,
+    log_end,
+    pause_after,
+    printable,
+)
+from sless_builder.domain.image import image_of
+from sless_builder.domain.layers import Layer, LayerFile, archive_key, code_key, object_key, write_layer
+
+SOURCE = Source(VersionUid("v"), FunctionUid("f"), "sless-00", "hello", 3, "c" * 64, "python3.11", "handler.handle")
+
+
+def file(path: str, content: bytes = b"", *, executable: bool = False) -> LayerFile:
+    return LayerFile(path, len(content), executable, lambda: (content[:3], content[3:]))
+
+
+def layer_of(*files: LayerFile) -> tuple[str, bytes]:
+    out = io.BytesIO()
+    digest, size = write_layer(out, files)
+    assert size == len(out.getvalue())
+    return digest, out.getvalue()
+
+
+# -- layers
+
+
+def test_a_layer_depends_on_its_files_alone_and_not_on_their_order() -> None:
+    files = [file("b/c.py", b"x = 1\n"), file("a.py", b"y" * 2_000), file("b/run", b"#!", executable=True)]
+    assert layer_of(*files) == layer_of(*reversed(files))
+    assert layer_of(*files)[0] != layer_of(*files[1:])[0]
+
+
+def test_a_layer_is_a_tar_without_times_and_owners() -> None:
+    digest, data = layer_of(
+        file("b/c.py", b"content"), file("a", b"", executable=True), file("lang/ü" + "x" * 200, b"1")
+    )
+    assert digest == "sha256:" + hashlib.sha256(data).hexdigest()
+    with tarfile.open(fileobj=io.BytesIO(data)) as tar:
+        members = tar.getmembers()
+        assert [member.name for member in members] == ["a", "b", "b/c.py", "lang", "lang/ü" + "x" * 200]
+        assert [member.mode for member in members] == [0o755, 0o755, 0o644, 0o755, 0o644]
+        assert {(m.mtime, m.uid, m.gid, m.uname, m.gname) for m in members} == {(0, 0, 0, "", "")}
+        content = tar.extractfile("b/c.py")
+        assert content is not None
+        assert content.read() == b"content"
+
+
+def test_a_layers_digest_does_not_change_from_release_to_release() -> None:
+    digest, _ = layer_of(file("handler.py", b"def handle(event):\n    return 1\n"))
+    assert digest == "sha256:54bad23dced152880ce8baabc2e1b38e823b7408742f59fa991207ea4cdf13fe"
+    assert code_key("c", "python3.11") == hashlib.sha256(b"code\n1\npython3.11\nc\n").hexdigest()
+    assert code_key("c", "python3.11") != code_key("d", "python3.11")
+
+
+def test_objects_lie_under_their_digests() -> None:
+    assert object_key("sha256:ab") == "layers/sha256/ab"
+    assert archive_key("cd") == "code/sha256/cd"
+
+
+# -- images
+
+
+def test_an_image_names_its_layers_and_is_named_by_its_digest() -> None:
+    layers = (Layer("k1", "sha256:" + "a" * 64, 10), Layer("k2", "sha256:" + "b" * 64, 20))
+    image = image_of(layers, SOURCE, "amd64")
+    assert image == image_of(layers, SOURCE, "amd64")
+    manifest, config = json.loads(image.manifest), json.loads(image.config)
+    assert manifest["schemaVersion"] == 2
+    assert [(layer["digest"], layer["size"]) for layer in manifest["layers"]] == [
+        (layer.digest, layer.size) for layer in layers
+    ]
+    assert manifest["config"]["digest"] == "sha256:" + hashlib.sha256(image.config).hexdigest()
+    assert config["rootfs"]["diff_ids"] == [layer.digest for layer in layers]
+    digest = hashlib.sha256(image.manifest).hexdigest()
+    assert image.reference(SOURCE) == f"sless/sless-00/hello@sha256:{digest}"
+    assert image.objects[f"images/sha256/{digest}"] == image.manifest
+
+
+# -- dependencies
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"\n\n",
+        b"# only\n  # comments\n",
+        b"\xef\xbb\xbf# with a mark\r\n",
+        "# from a Windows shell\r\n".encode("utf-16"),
+        b"--index-url https://example.com/simple\n-i https://example.com\n--no-index\n",
+    ],
+)
+def test_a_requirements_file_that_asks_for_nothing_is_taken(text: bytes) -> None:
+    assert dependencies.required(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "asked", "package"),
+    [
+        (b"requests\n", 1, "requests", "requests"),
+        (
+            b"# x\n\nFlask[async]>=2 ; python_version > '3' # why\nrequests\n",
+            3,
+            "Flask[async]>=2 ; python_version > '3'",
+            "Flask",
+        ),
+        (b"\n-r other.txt\n", 2, "-r other.txt", ""),
+        (b"-e .\n", 1, "-e .", ""),
+        (b"git+https://example.com/x.git#egg=x\n", 1, "git+https://example.com/x.git#egg=x", "git"),
+        (b"a \\\n  ==1.0\n", 1, "a    ==1.0", "a"),
+        ("numpy\r\n".encode("utf-16"), 1, "numpy", "numpy"),
+        (b"caf\xe9\n", 1, "café", "caf"),
+        (b"last-without-newline==1 \\", 1, "last-without-newline==1", "last-without-newline"),
+    ],
+)
+def test_the_first_requirement_is_named_with_its_line(text: bytes, line: int, asked: str, package: str) -> None:
+    demand = dependencies.required(text)
+    assert demand is not None
+    assert (demand.line, demand.text, demand.problem().package) == (line, asked, package)
+
+
+def test_the_sentence_says_what_to_do() -> None:
+    demand = dependencies.required(b"# web\n\nrequests\n")
+    assert demand is not None
+    assert demand.problem().message == (
+        "dependencies are not installed yet: requirements.txt line 3 asks for `requests`; "
+        "vendor it in the folder or remove the line"
+    )
+
+
+def test_a_projects_dependencies_count_and_its_other_tables_do_not() -> None:
+    demand = dependencies.declared(b"[project]\nname = 'x'\ndependencies = ['httpx>=1']\n")
+    assert demand is not None
+    assert (demand.file, demand.line, demand.text) == ("pyproject.toml", 3, "httpx>=1")
+    for text in (
+        b"[project]\nname='x'\n",
+        b"[project]\ndependencies=[]\n",
+        b"[tool.ruff]\nline-length=100\n",
+        b"project=1\n",
+    ):
+        assert dependencies.declared(text) is None
+    with pytest.raises(ValueError, match="line"):
+        dependencies.declared(b"[project\n")
+
+
+@given(st.binary(max_size=300))
+def test_any_requirements_file_can_be_judged(text: bytes) -> None:
+    demand = dependencies.required(text)
+    assert demand is None or demand.problem().printable().message
+
+
+# -- words
+
+
+def test_the_logs_end_has_whole_lines() -> None:
+    text = "".join(f"line {number}\n" for number in range(1_000))
+    end = log_end(text, 100)
+    assert len(end) <= 100
+    assert end.startswith("line ")
+    assert end.endswith("line 999")
+    assert log_end("short\n") == "short"
+    assert log_end("x" * 300, 100) == "x" * 100
+
+
+def test_no_text_moves_a_terminals_cursor() -> None:
+    assert printable("a\x1b[2Jb\x00\n\tc\ud800") == "a\ufffd[2Jb\ufffd\n\tc\ufffd"
+    problem = Problem("X", "m\x00", "f\x1b", quote="q\x07").printable()
+    assert (problem.message, problem.file, problem.quote) == ("m\ufffd", "f\ufffd", "q\ufffd")
+
+
+def test_pauses_grow() -> None:
+    assert [pause_after(n) for n in (1, 2, 3, 4)] == [timedelta(seconds=s) for s in (1, 2, 4, 8)]
+
+
+def test_giving_up_says_how_often_and_why() -> None:
+    assert gave_up(5, "disk full").message == (
+        "the platform failed 5 times at this build, last: disk full; upload the code again"
+    )
