@@ -79,7 +79,6 @@ def given(launcher: Launcher, client: LauncherClient) -> Iterator[dict[str, obje
     for name, index in (("sibling", 0), ("neighbour", 1)):
         spec = launcher.spec(f"i-{name}", SLEEP, uid_index=index, env={"SECRET": f"{name}-secret"})
         running[name] = client.call("start", spec=spec)
-        (launcher.run / f"i-{name}" / "instance.json").write_text("{}")
     with tempfile.TemporaryDirectory(prefix="pg-", dir="/tmp") as folder, socket.socket(socket.AF_UNIX) as listener:
         os.chmod(folder, 0o755)
         listener.bind(f"{folder}/.s.PGSQL.5432")

@@ -200,7 +200,7 @@ async def test_a_start_that_is_given_up_leaves_nothing(launcher: Launcher, backe
     folder = launcher.run / spec().instance_id
 
     async def asked_for() -> bool:
-        return (folder / "instance.json").exists()
+        return spec().instance_id in backend._starting
 
     async def nothing_left() -> bool:
         return not await backend.list() and not descendants(launcher.process.pid) and not folder.exists()

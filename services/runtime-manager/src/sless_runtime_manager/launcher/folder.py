@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import socket
 
@@ -42,17 +43,20 @@ def socket_path(folder: str) -> str:
     return f"{folder}/instance.sock"
 
 
-def listen(folder: str) -> int:
-    """Make the folder and in it the instance's listening socket, which only the platform's own user may connect to.
+def prepare(folder: str, note: dict[str, object]) -> int:
+    """Make the folder, in it instance.json with the note, and the instance's listening socket, which only the platform's own
+    user may connect to.
 
-    The descriptor. Raises OSError, RequestError for a path that is too long (unix(7)).
+    The socket's descriptor. Raises OSError, RequestError for a path that is too long (unix(7)).
     """
     path = socket_path(folder)
     if len(os.fsencode(path)) > MAX_SOCKET_PATH:
         raise RequestError(
             INVALID, f"{path} is longer than a socket's path may be ({MAX_SOCKET_PATH} bytes): use a shorter run folder"
         )
-    os.makedirs(folder, mode=0o700, exist_ok=True)
+    os.mkdir(folder, mode=0o700)
+    with open(f"{folder}/instance.json", "x", encoding="utf-8") as file:
+        json.dump(note, file)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         before = os.umask(0o177)
         try:

@@ -35,6 +35,7 @@ class Instance:
         self, spec: StartSpec, folder: str, pid: int, status: int, pipes: dict[int, str], *, confined: bool
     ) -> None:
         self.instance_id = spec.instance_id
+        self.note = spec.note
         self.folder = folder
         self.pid = pid
         self.status = status
@@ -55,6 +56,7 @@ class Instance:
         """What `start` and `list` answer."""
         return {
             "instance_id": self.instance_id,
+            "note": self.note,
             "pid": self.pid,
             "running": self.running,
             "socket": folders.socket_path(self.folder),
@@ -156,7 +158,7 @@ def launch(spec: StartSpec, confinement: Confinement, roots: Roots | None, folde
     try:
         _check(spec, folder)
         root = None if roots is None else _prepare(spec, roots)
-        opened.append(folders.listen(folder))
+        opened.append(folders.prepare(folder, spec.note))
         for _ in range(3):
             opened += os.pipe()
         listener, status, status_end, stdout, stdout_end, stderr, stderr_end = opened

@@ -2,7 +2,7 @@
 
 Requests carry `id` and `op`; the answer carries the same `id` and either `result` or `error`:
 
-    {"id": 1, "op": "start", "spec": {…}}      {"id": 1, "result": {"instance_id", "pid", "running", "started_at", "socket"}}
+    {"id": 1, "op": "start", "spec": {…}}      {"id": 1, "result": {"instance_id", "pid", "running", "started_at", "socket", "note"}}
     {"id": 2, "op": "stop", "instance_id": "i-…", "grace_ms": 5000}             {"id": 2, "result": {}}   when it is gone
     {"id": 3, "op": "list"}                    {"id": 3, "result": {"instances": [as start answers, …]}}
     {"id": 4, "op": "isolation"}               {"id": 4, "result": {"level", "memory", "network", "reason"}}
@@ -64,9 +64,21 @@ class StartSpec:
     cwd           working directory inside.
     memory_mb     memory of the function, MiB; also the size of its /tmp, which is memory.
     allowance_mb  what its runtime may allocate on top before the function's own code has done anything, MiB.
+    note          what whoever starts it wants to find again: `list` tells it, and instance.json in its folder. No secrets.
     """
 
-    __slots__ = ("allowance_mb", "argv", "cwd", "env", "instance_id", "layers", "memory_mb", "prefixes", "uid_index")
+    __slots__ = (
+        "allowance_mb",
+        "argv",
+        "cwd",
+        "env",
+        "instance_id",
+        "layers",
+        "memory_mb",
+        "note",
+        "prefixes",
+        "uid_index",
+    )
 
     def __init__(self, fields: object) -> None:
         """From the request's `spec`; RequestError for a field that is missing or wrong."""
@@ -80,6 +92,7 @@ class StartSpec:
         self.cwd = _path(spec.get("cwd", "/"), "cwd")
         self.memory_mb = _number(spec, "memory_mb", 1, 1 << 20)
         self.allowance_mb = _number(spec, "allowance_mb", 0, 1 << 20)
+        self.note = _object(spec.get("note", {}), "note")
         if not self.argv or not self.argv[0].startswith("/"):
             raise RequestError(INVALID, f"argv must begin with an absolute path, not {self.argv[:1]!r}")
         if "/" in self.prefixes:

@@ -14,7 +14,6 @@ from typing import Literal, cast
 from sless_platform.errors import InvalidArgument, PlatformError
 
 from sless_runtime_manager.adapters.happenings import Happenings
-from sless_runtime_manager.adapters.local import manifest
 from sless_runtime_manager.adapters.local.commands import Places, python_start
 from sless_runtime_manager.adapters.local.interpreters import Interpreter, find_python311, inspect
 from sless_runtime_manager.adapters.local.link import LauncherLink, Message
@@ -33,8 +32,8 @@ _LOST = "the launcher ended, and this instance with it"
 class LocalRuntimeBackend:
     """A RuntimeBackend (ports.py) over the launcher's socket.
 
-    Instances that an earlier process of this service started are adopted: the launcher knows which are alive, the manifest in each
-    one's folder says what they are. One without a manifest belongs to nobody and is stopped.
+    Instances that an earlier process of this service started are adopted: the launcher knows which are alive, and the manifest that
+    it was given with each says what they are. One without a manifest belongs to nobody and is stopped.
     """
 
     def __init__(
@@ -62,18 +61,16 @@ class LocalRuntimeBackend:
     async def start(self, spec: InstanceSpec) -> InstanceHandle:
         """See RuntimeBackend."""
         request = python_start(spec, self._places, await self._python_for(spec))
-        folder, kept = self._folder(spec.instance_id), Manifest.of(spec)
-        if spec.instance_id in self._known or manifest.read(folder) is not None:
+        kept = Manifest.of(spec)
+        if spec.instance_id in self._known:
             raise InvalidArgument(f"the instance {spec.instance_id} runs already", field="instance_id")
         with self._being_started(spec.instance_id):
             try:
-                manifest.write(folder, kept)
-                result = await self._link.call("start", within=_START, spec=request)
+                result = await self._link.call("start", within=_START, spec={**request, "note": kept.note()})
             except BaseException as error:
                 if not isinstance(error, StartFailed | InstancesExhausted | InvalidArgument):
                     # It may run all the same: the answer was lost, or nobody waited for it.
                     self._link.tell("stop", instance_id=spec.instance_id, grace_ms=0)
-                manifest.remove(folder)
                 raise
         return _handle(kept, result)
 
@@ -105,9 +102,6 @@ class LocalRuntimeBackend:
         """See RuntimeBackend."""
         await self._link.close()
 
-    def _folder(self, instance_id: str) -> Path:
-        return self._places.run / instance_id
-
     @contextlib.contextmanager
     def _being_started(self, instance_id: str) -> Iterator[None]:
         # Known before the launcher is asked: the instance's end may be told together with its start.
@@ -125,7 +119,7 @@ class LocalRuntimeBackend:
         """What the launcher says of each of its instances, with its manifest."""
         told = await self._link.call("list", within=_QUICK)
         instances = cast(builtins.list[Message], told["instances"])
-        return [(one, manifest.read(self._folder(str(one["instance_id"])))) for one in instances]
+        return [(one, Manifest.from_note(one.get("note"))) for one in instances]
 
     async def _take_stock(self) -> None:
         """After each connect: adopt what runs, stop what is nobody's, tell the end of what has gone meanwhile."""
