@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from sless_cli.embedded.files import write_private
 from sless_cli.errors import NotAllowed, UsageFault
+from sless_cli.home import xdg_folder
 
 ENDPOINT_VARIABLE = "SLESS_ENDPOINT"
 TOKEN_VARIABLE = "SLESS_API_TOKEN"  # noqa: S105 - a variable's name
@@ -29,9 +29,8 @@ class Context:
 
 
 def config_file(environ: Mapping[str, str]) -> Path:
-    """`$XDG_CONFIG_HOME/sless/config.toml`, as a rule below ~/.config (XDG Base Directory Specification)."""
-    base = environ.get("XDG_CONFIG_HOME", "")
-    return (Path(base) if os.path.isabs(base) else Path("~/.config").expanduser()) / "sless" / "config.toml"
+    """`$XDG_CONFIG_HOME/sless/config.toml`, as a rule below ~/.config."""
+    return xdg_folder(environ, "XDG_CONFIG_HOME", ".config") / "sless" / "config.toml"
 
 
 def save_context(context: Context, environ: Mapping[str, str]) -> None:

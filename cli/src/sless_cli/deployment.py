@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,7 @@ CONFLICT_TRIES = 5
 _WAIT_SEC = 900.0
 _POLL_SEC = 0.2
 _QUIET_LOG_SEC = 330.0
+_ERROR = "error: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +100,14 @@ def deploy(api: Api, planned: Plan, *, wait: bool, tell: Teller) -> Deployment:
     version = int(uploaded["version"])
     if not wait:
         return Deployment(api.call("GET", path).json(), version)
-    tell.step(f"building version {version}")
-    _follow_build(api, path, version, tell)
+    shown: list[str] = []
+    if version == resource.get("active_version"):
+        tell.note(f"the code is that of version {version}, which is built")
+    else:
+        tell.step(f"building version {version}")
+        _follow_build(api, path, version, tell, shown)
     tell.step(f"starting version {version}")
-    return Deployment(_settled(api, path, version), version)
+    return Deployment(_settled(api, path, version, shown), version)
 
 
 def find(api: Api, namespace: str, name: str) -> Answer | None:
@@ -193,19 +198,23 @@ def _name_from(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:63].rstrip("-")
 
 
-def _follow_build(api: Api, path: str, version: int, tell: Teller) -> None:
-    """Show the build log while it grows. What breaks here is no failure: the outcome is asked for afterwards."""
+def _follow_build(api: Api, path: str, version: int, tell: Teller, shown: list[str]) -> None:
+    """Show the build log while it grows, and note its lines in `shown`.
+
+    What breaks here is no failure: the outcome is asked for afterwards.
+    """
     try:
         with api.stream(
             f"{path}/versions/{version}/build-log", params={"follow": "1"}, timeout=_QUIET_LOG_SEC
         ) as lines:
             for line in lines:
+                shown.append(line)
                 tell.log(line)
     except CliError as error:
         tell.note(f"the build log broke off: {error.message}")
 
 
-def _settled(api: Api, path: str, version: int) -> Mapping[str, Any]:
+def _settled(api: Api, path: str, version: int, shown: Sequence[str]) -> Mapping[str, Any]:
     """The resource once its newest generation serves. Raises DeployFailed when it does not."""
     until = time.monotonic() + _WAIT_SEC
     while True:
@@ -214,7 +223,7 @@ def _settled(api: Api, path: str, version: int) -> Mapping[str, Any]:
             if resource["phase"] == "Ready":
                 return resource
             if resource["phase"] == "Failed":
-                raise DeployFailed(_failure(resource, version))
+                raise DeployFailed(_failure(resource, version, shown))
         if time.monotonic() > until:
             raise DeployFailed(
                 f"{resource['name']} is still {resource['phase']} after {_WAIT_SEC:g} s: {resource['message']}"
@@ -222,7 +231,16 @@ def _settled(api: Api, path: str, version: int) -> Mapping[str, Any]:
         api.sleep(_POLL_SEC)
 
 
-def _failure(resource: Mapping[str, Any], version: int) -> str:
+def _failure(resource: Mapping[str, Any], version: int, shown: Sequence[str]) -> str:
     active = resource.get("active_version")
     serves = f"\nVersion {active} serves on." if active and active != version else ""
-    return f"version {version} of {resource['name']} failed: {resource['message']}{serves}"
+    return f"version {version} of {resource['name']} failed: {_news(str(resource['message']), shown)}{serves}"
+
+
+def _news(message: str, shown: Sequence[str]) -> str:
+    """The message; of one that repeats the end of the log that was just shown, the line that says what is wrong."""
+    lines = message.splitlines()
+    if not shown or not set(lines) <= set(shown):
+        return message
+    wrong = [line for line in lines if line.startswith(_ERROR)]
+    return wrong[-1].removeprefix(_ERROR) if wrong else lines[-1]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 import click
 
-from sless_cli.context import Context, load_context
+from sless_cli.context import Context
 from sless_cli.embedded.front import Ready
 from sless_cli.errors import CliError, ExitCode
 from sless_cli.output import note
@@ -22,11 +21,7 @@ def welcome(ready: Ready, code: Path | None, *, took: Callable[[], float], stop:
 
     `took` gives the seconds since the start, `stop` says how to stop it.
     """
-    # Not what the environment says: the platform that was just started.
-    stored = load_context(
-        {name: value for name, value in os.environ.items() if name not in {"SLESS_ENDPOINT", "SLESS_API_TOKEN"}}
-    )
-    context = Context(endpoint=ready.endpoint, token=stored.token, data_dir=ready.data_dir)
+    context = Context(endpoint=ready.endpoint, token=ready.token, data_dir=ready.data_dir)
     failed = None
     url = ""
     if code is not None:

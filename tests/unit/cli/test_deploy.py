@@ -173,6 +173,24 @@ def test_a_failed_build_ends_with_its_reason(sless: RunCli, fake: Fake, hello: P
     assert "version 1 of hello failed: handler.py line 3: invalid syntax" in ran.err
 
 
+def test_what_the_log_has_shown_is_not_said_again(sless: RunCli, fake: Fake, hello: Path) -> None:
+    fake.fails = "building version 1\nerror: handler.py line 3: invalid syntax\n    def x(:"
+
+    ran = sless("deploy", str(hello))
+
+    assert ran.err.splitlines()[-1] == "Error: version 1 of hello failed: handler.py line 3: invalid syntax"
+    assert ran.err.count("def x(:") == 1
+
+
+def test_unchanged_code_is_said_to_be_so(sless: RunCli, fake: Fake, hello: Path) -> None:
+    sless("deploy", str(hello))
+
+    ran = sless("deploy", str(hello))
+
+    assert ran.code == 0
+    assert ran.err == "the code is that of version 1, which is built\n"
+
+
 def test_a_failed_update_says_what_serves_on(sless: RunCli, fake: Fake, hello: Path) -> None:
     sless("deploy", str(hello))
     fake.fails = "no such module"

@@ -77,5 +77,7 @@ def _print(status: dict[str, Any]) -> None:
     )
     if isolation["memory"] == "approximate":
         click.echo(_APPROXIMATE)
+    if isolation["level"] == "none":
+        click.echo(f"Functions are not kept apart here: {isolation.get('reason') or 'this kernel does not allow it'}.")
     if isolation["network"] == "host":
         click.echo(_OPEN_NETWORK)

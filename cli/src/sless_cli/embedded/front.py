@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sless_cli.errors import StartFailed
 
@@ -20,6 +20,7 @@ class Ready:
     endpoint: str
     data_dir: str
     seconds: float
+    token: str = field(repr=False)
     notes: Sequence[str] = ()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import stat
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sless_cli.errors import StartFailed
+from sless_cli.home import xdg_folder
 
 SOCKET_PATH_LIMIT = 107
 """Bytes that a unix socket's path may have (sun_path of unix(7), without its closing zero)."""
@@ -97,9 +99,8 @@ def layout(data: Path | None, environ: Mapping[str, str]) -> Layout:
 
 
 def default_data(environ: Mapping[str, str]) -> Path:
-    """`$XDG_DATA_HOME/sless`, as a rule ~/.local/share/sless (XDG Base Directory Specification)."""
-    base = environ.get("XDG_DATA_HOME", "")
-    return (Path(base) if os.path.isabs(base) else Path("~/.local/share").expanduser()) / "sless"
+    """`$XDG_DATA_HOME/sless`, as a rule ~/.local/share/sless. Raises UsageFault for a user without a home."""
+    return xdg_folder(environ, "XDG_DATA_HOME", ".local/share") / "sless"
 
 
 def run_folder(data: Path, environ: Mapping[str, str]) -> Path:
@@ -121,6 +122,13 @@ def prepare(where: Layout) -> None:
     _own_folder(where.run.parent, private=True)
     for folder in (where.run, where.postgres_run, where.instances):
         _own_folder(folder, private=True)
+
+
+def hold_run_folder(where: Layout) -> int:
+    """A descriptor whose lock tells cleaners of /tmp to leave the run folder alone while it is open (tmpfiles.d(5), Age)."""
+    descriptor = os.open(where.run, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fcntl.flock(descriptor, fcntl.LOCK_SH)
+    return descriptor
 
 
 def _own_folder(folder: Path, *, private: bool) -> None:

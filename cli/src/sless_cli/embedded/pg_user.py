@@ -50,7 +50,10 @@ class PgUser:
                 f"{folder} belongs to user {owner} but PostgreSQL runs as {self.uid}: set SLESS_UID_BASE={owner + 1} as before, "
                 f"or run `chown -R {self.uid}:{self.uid} {folder}`"
             )
-        os.chown(folder, self.uid, self.uid)
+        try:
+            os.chown(folder, self.uid, self.uid)
+        except OSError as error:
+            raise StartFailed(_advice(error, separate=True)) from error
 
     def become(self, places: PgPlaces) -> PgPlaces:
         """Turn this forked child into a process of the user; where it sees the places. Raises StartFailed."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NoReturn
 
 from sless_cli.embedded import linux
+from sless_cli.errors import CliError
 
 CRASHED = 70  # EX_SOFTWARE of sysexits.h
 
@@ -99,6 +100,9 @@ def _run_child(
         code = body() or 0
     except SystemExit as leaving:
         code = _code_of(leaving)
+    except CliError as error:
+        print(error.message, file=sys.stderr)
+        code = error.exit_code
     except BaseException:  # noqa: BLE001 - the boundary of a process: reported, and it ends
         traceback.print_exc()
     finally:

@@ -16,7 +16,7 @@ from sless_cli.context import Context, save_context
 from sless_cli.embedded import issuer as issuers
 from sless_cli.embedded import linux, pg_binaries, secrets
 from sless_cli.embedded.control import ControlServer
-from sless_cli.embedded.layout import Layout, prepare
+from sless_cli.embedded.layout import Layout, hold_run_folder, prepare
 from sless_cli.embedded.listener import endpoint_of, open_listener
 from sless_cli.embedded.lock import DataLock, Holder
 from sless_cli.embedded.log import PlatformLog
@@ -35,7 +35,7 @@ from sless_cli.embedded.provision import OWNER, role_of
 from sless_cli.embedded.services import POSTGRES, Service, Surroundings
 from sless_cli.embedded.supervised import Program
 from sless_cli.embedded.supervisor import Supervisor, status_of
-from sless_cli.errors import ExitCode, StartFailed
+from sless_cli.errors import ExitCode, StartFailed, UsageFault
 
 START_LIMIT = timedelta(seconds=60)
 FIRST_START_LIMIT = timedelta(seconds=120)
@@ -104,6 +104,7 @@ class Platform:
         prepare(self._where)
         lock = DataLock.take(self._where.lock, self._holder(""))
         closing.callback(lock.release)
+        closing.callback(os.close, hold_run_folder(self._where))
         listener = closing.enter_context(open_listener(self._options.host, self._options.port))
         endpoint = endpoint_of(listener, self._options.host)
         lock.note(self._holder(endpoint))
@@ -209,7 +210,7 @@ class Platform:
 
     def _is_ready(self, around: Surroundings) -> None:
         token = around.issuer.token(issuers.DEFAULT_SUB, issuers.CONTEXT_TTL, datetime.now(UTC))
-        save_context(Context(endpoint=around.endpoint, token=token, data_dir=str(self._where.data)), self._environ)
+        notes = (*self._parts.notes, *self._save_context(Context(around.endpoint, token, str(self._where.data))))
         seconds = round(time.monotonic() - self._began, 2)
         self._report(
             {
@@ -217,10 +218,21 @@ class Platform:
                     "endpoint": around.endpoint,
                     "data_dir": str(self._where.data),
                     "seconds": seconds,
-                    "notes": self._parts.notes,
+                    "token": token,
+                    "notes": notes,
                 }
             }
         )
+
+    def _save_context(self, context: Context) -> Sequence[str]:
+        """Have commands find this platform; what people should know when they will not."""
+        try:
+            save_context(context, self._environ)
+        except (OSError, UsageFault) as error:
+            return (
+                f"The address and token could not be stored ({error}): commands need SLESS_ENDPOINT and SLESS_API_TOKEN.",
+            )
+        return ()
 
     def _holder(self, endpoint: str) -> Holder:
         return Holder(pid=os.getpid(), run=str(self._where.run), endpoint=endpoint)
