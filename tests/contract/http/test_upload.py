@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
-from typing import Any
 
 import pytest
 from sless.registry.v1 import registry_pb2 as pb
@@ -258,91 +256,3 @@ async def test_odd_parameters_are_400_before_anything_is_sent(gateway: Gateway, 
 
     assert (answer.status, answer.json()["field"]) == (400, query[1:].partition("=")[0])
     assert gateway.services.builder.heads == []
-
-
-def becomes(phase: int, message: str = "", *, settled: bool = True, active: int = 1) -> Any:
-    """What WaitFunction makes of the function."""
-
-    def wait(function: pb.Function) -> None:
-        function.phase, function.message = pb.Phase.ValueType(phase), message
-        function.active_version = active
-        function.observed_generation = function.generation if settled else function.generation - 1
-
-    return wait
-
-
-@pytest.mark.parametrize(
-    ("waits", "status", "phase", "message"),
-    [
-        (becomes(pb.PHASE_READY), 200, "Ready", "ready"),
-        (becomes(pb.PHASE_BUILDING, settled=False), 202, "Building", "build queued"),
-        (becomes(pb.PHASE_READY, settled=False), 202, "Ready", "build queued"),
-    ],
-)
-async def test_an_upload_that_is_waited_for_says_what_became_of_it(
-    gateway: Gateway, waits: Any, status: int, phase: str, message: str
-) -> None:
-    await gateway.create()
-    gateway.services.registry.waits = waits
-
-    answer = await send(gateway, ZIP, query="?wait=60")
-
-    assert answer.status == status
-    assert answer.json() == {
-        "message": message,
-        "phase": phase,
-        "version": 1,
-        "code_sha256": hashlib.sha256(ZIP).hexdigest(),
-    }
-    (asked,) = [one for one in gateway.services.registry.requests if isinstance(one, pb.WaitFunctionRequest)]
-    assert asked.wait.seconds == 60
-
-
-async def test_an_upload_that_failed_is_422_with_the_logs_end(gateway: Gateway) -> None:
-    await gateway.create()
-    gateway.services.registry.waits = becomes(pb.PHASE_FAILED, "handler.py:3: invalid syntax")
-
-    answer = await send(gateway, ZIP, query="?wait=60")
-
-    assert (answer.status, answer.code) == (422, "BUILD_FAILED")
-    assert answer.json()["error"] == "handler.py:3: invalid syntax"
-
-
-async def test_an_upload_that_was_replaced_while_it_was_waited_for_is_409(gateway: Gateway) -> None:
-    await gateway.create()
-
-    def replaced(function: pb.Function) -> None:
-        gateway.services.registry.versions[NAMESPACE, "hello"][0].state = pb.VERSION_STATE_CANCELLED
-        becomes(pb.PHASE_READY, active=2)(function)
-
-    gateway.services.registry.waits = replaced
-
-    answer = await send(gateway, ZIP, query="?wait=60")
-
-    assert (answer.status, answer.code) == (409, "CONFLICT")
-
-
-async def test_not_waiting_at_all_may_be_said(gateway: Gateway) -> None:
-    await gateway.create()
-
-    assert (await send(gateway, ZIP, query="?wait=0")).json()["message"] == "build queued"
-
-
-@pytest.mark.parametrize(
-    ("state", "status"),
-    [(pb.VERSION_STATE_BUILT, 200), (pb.VERSION_STATE_FAILED, 422), (pb.VERSION_STATE_CANCELLED, 409)],
-)
-async def test_what_is_only_built_is_waited_for_by_its_version(gateway: Gateway, state: int, status: int) -> None:
-    await gateway.create()
-    uploading = asyncio.create_task(send(gateway, ZIP, query="?wait=60&activate=false"))
-    await until(lambda: (NAMESPACE, "hello") in gateway.services.registry.versions)
-    (version,) = gateway.services.registry.versions[NAMESPACE, "hello"]
-    version.state, version.message = pb.VersionState.ValueType(state), "log's end"
-
-    assert (await uploading).status == status
-
-
-async def test_what_is_only_built_and_still_building_is_202(gateway: Gateway) -> None:
-    await gateway.create()
-
-    assert (await send(gateway, ZIP, query="?wait=1&activate=false")).status == 202

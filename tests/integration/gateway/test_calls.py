@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-from datetime import timedelta
-from typing import Any
-
 import pytest
 from sless.invoker.v1 import invoker_pb2
 from sless.registry.v1 import registry_pb2
 from sless_contracts.catalog import namespace_of
-from sless_platform.errors import (
-    DeadlineExceeded,
-    FailedPrecondition,
-    NotFound,
-    PlatformError,
-    ResourceExhausted,
-    Unauthenticated,
-    Unavailable,
-)
 
-from tests.support.calls import answers, refuses, waits_for
-from tests.support.gateway import NAMESPACE, SUB, Gateway, running_gateway, until
+from tests.support.calls import answers
+from tests.support.gateway import NAMESPACE, Gateway
 from tests.support.raw_http import connected, exchange, request
 
 URL = f"/fn/{NAMESPACE}/hello"
 INVOKE = f"/v1/namespaces/{NAMESPACE}/functions/hello/invoke"
-TOKEN_REQUIRED = Unauthenticated("hello wants a token of its owner", reason="TOKEN_REQUIRED")
 
 
 def head_of(gateway: Gateway) -> invoker_pb2.CallHead:
@@ -223,141 +209,10 @@ async def test_what_http_cannot_carry_is_the_handlers_error(
     assert answer.header("x-sless-invocation-id") == head_of(gateway).invocation_id
 
 
-REFUSALS: dict[str, tuple[PlatformError, int, str]] = {
-    "unknown": (NotFound("function not found: hello", reason="FUNCTION_NOT_FOUND"), 404, "NOT_FOUND"),
-    "switched off": (NotFound("hello is switched off", reason="DISABLED"), 404, "DISABLED"),
-    "switched off, invoked": (FailedPrecondition("hello is switched off", reason="DISABLED"), 409, "DISABLED"),
-    "never ready": (Unavailable("hello has not been ready yet", reason="NOT_READY"), 503, "NOT_READY"),
-    "full": (ResourceExhausted("too many", reason="TOO_MANY_REQUESTS"), 429, "TOO_MANY_REQUESTS"),
-    "no instance": (DeadlineExceeded("no instance", reason="INSTANCE_TIMEOUT"), 504, "INSTANCE_TIMEOUT"),
-    "too slow": (DeadlineExceeded("too slow", reason="FUNCTION_TIMEOUT"), 504, "FUNCTION_TIMEOUT"),
-    "crashed": (Unavailable("the instance ended", reason="FUNCTION_CRASHED"), 502, "FUNCTION_CRASHED"),
-    "token": (TOKEN_REQUIRED, 401, "UNAUTHENTICATED"),
-    "away": (Unavailable("the registry is away", reason="UNAVAILABLE"), 503, "UNAVAILABLE"),
-}
-
-
-@pytest.mark.parametrize("case", REFUSALS)
-@pytest.mark.parametrize("target", [URL, INVOKE])
-async def test_what_the_invoker_refuses_is_told_in_json(gateway: Gateway, case: str, target: str) -> None:
-    error, status, code = REFUSALS[case]
-    gateway.services.invoker.call = refuses(error)
-
-    answer = await gateway.ask("POST", target, body=b"body", token=gateway.token if target == INVOKE else None)
-
-    assert (answer.status, answer.code) == (status, code)
-    assert answer.header("x-sless-invocation-id") == head_of(gateway).invocation_id
-    assert (answer.header("retry-after") is not None) == (status in {429, 503})
-
-
-async def test_retry_after_is_what_the_invoker_says(gateway: Gateway) -> None:
-    full = ResourceExhausted("full", reason="TOO_MANY_REQUESTS", retry_after=timedelta(seconds=7))
-    gateway.services.invoker.call = refuses(full)
-
-    assert (await gateway.ask("GET", URL)).header("retry-after") == "7"
-
-
-@pytest.mark.parametrize(
-    "target", ["/fn/sless-x/hello", f"/fn/{NAMESPACE}/UPPER", f"/fn/{NAMESPACE}/a%2Fb", "/fn/a/b/c"]
-)
-async def test_what_cannot_be_a_function_is_not_asked_for(gateway: Gateway, target: str) -> None:
-    answer = await gateway.ask("GET", target)
-
-    assert (answer.status, answer.code) == (404, "NOT_FOUND")
-    assert gateway.services.invoker.heads == []
-
-
 async def test_an_encoded_name_is_the_same_name(gateway: Gateway) -> None:
     await gateway.ask("GET", f"/fn/{NAMESPACE.replace('s', '%73')}/h%65llo/x")
 
     assert (head_of(gateway).namespace, head_of(gateway).name, head_of(gateway).path) == (NAMESPACE, "hello", "/x")
-
-
-async def test_a_token_is_not_looked_at_on_a_public_url(gateway: Gateway) -> None:
-    answer = await gateway.ask("GET", URL, token="somebody-elses")
-
-    assert answer.status == 200
-    assert ("Authorization", "Bearer somebody-elses") in headers_of(gateway)
-    assert gateway.services.auth.asked == 0
-
-
-def wants_a_token(seen: list[bytes], hesitation_sec: float = 0) -> Any:
-    """A function that only its owner may call; keeps the bodies that it was called with."""
-
-    async def call(head: invoker_pb2.CallHead, body: Any) -> Any:
-        if not head.owner_authenticated:
-            await asyncio.sleep(hesitation_sec)
-            raise TOKEN_REQUIRED
-        seen.append(b"".join([piece async for piece in body]))
-        async for message in answers(b"yours")(head, body):
-            yield message
-
-    return call
-
-
-@pytest.mark.parametrize("hesitation_sec", [0, 0.3])
-@pytest.mark.parametrize("size", [0, 5, 300_000, 1_500_000, 20_000_000])
-async def test_an_authenticated_url_takes_its_owners_token_and_the_whole_body(
-    gateway: Gateway, size: int, hesitation_sec: float
-) -> None:
-    seen: list[bytes] = []
-    gateway.services.invoker.call = wants_a_token(seen, hesitation_sec)
-    body = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
-
-    answer = await gateway.ask("POST", URL, body=body)
-
-    assert (answer.status, answer.body) == (200, b"yours")
-    assert seen == [body]
-    first, second = gateway.services.invoker.heads
-    assert "authorization" in {header.name.lower() for header in first.headers}
-    assert "authorization" not in {header.name.lower() for header in second.headers}
-    assert [principal.service for principal in gateway.services.invoker.principals] == ["gateway", "gateway"]
-    assert first.invocation_id == second.invocation_id
-
-
-@pytest.mark.parametrize(
-    ("who", "status", "code"),
-    [
-        (None, 401, "UNAUTHENTICATED"),
-        ("forged", 401, "UNAUTHENTICATED"),
-        ("stranger", 403, "PERMISSION_DENIED"),
-        ("admin", 200, None),
-        (SUB, 200, None),
-    ],
-)
-async def test_an_authenticated_url_is_its_owners(
-    gateway: Gateway, who: str | None, status: int, code: str | None
-) -> None:
-    gateway.services.invoker.call = wants_a_token([])
-    auth = gateway.services.auth
-    token = (
-        {None: None, "forged": "forged"}.get(who) if who in {None, "forged"} else auth.token(who or "", *_roles(who))
-    )
-
-    answer = await gateway.ask("GET", URL, token=token)
-
-    assert answer.status == status
-    if code is not None:
-        assert answer.code == code
-    if status == 401:
-        assert answer.header("www-authenticate") is not None
-
-
-def _roles(who: str | None) -> list[str]:
-    return ["admin"] if who == "admin" else []
-
-
-async def test_while_nobody_can_be_verified_a_public_url_serves_on(gateway: Gateway) -> None:
-    await gateway.services.stop("auth")
-
-    assert (await gateway.ask("GET", URL)).status == 200
-
-
-async def test_while_nobody_can_be_verified_an_authenticated_url_is_503(gateway: Gateway) -> None:
-    gateway.services.invoker.call = wants_a_token([])
-    await gateway.services.stop("auth")
-
-    assert (await gateway.ask("GET", URL)).status == 503
 
 
 @pytest.mark.parametrize("kind", ["functions", "services"])
@@ -373,45 +228,6 @@ async def test_an_admin_invokes_in_another_namespace(gateway: Gateway) -> None:
     answer = await gateway.ask("POST", target, token=gateway.services.auth.token("root", "admin"))
 
     assert answer.status == 200
-
-
-async def test_calls_in_flight_are_bounded() -> None:
-    release = asyncio.Event()
-    async with running_gateway(SLESS_MAX_GATEWAY_CALLS=2) as gateway:
-        gateway.services.invoker.call = waits_for(release)
-        calls = [asyncio.create_task(gateway.ask("GET", target)) for target in (URL, INVOKE)]
-        await until(lambda: len(gateway.services.invoker.heads) == 2)
-
-        refused = await gateway.ask("GET", URL)
-        invoked = await gateway.ask("GET", INVOKE)
-        other = await gateway.ask("GET", "/v1/whoami")
-        release.set()
-
-        assert (refused.status, refused.code, refused.header("retry-after")) == (429, "TOO_MANY_REQUESTS", "1")
-        assert (invoked.status, other.status) == (429, 200)
-        assert [(await call).status for call in calls] == [200, 200]
-        assert (await gateway.ask("GET", URL)).status == 200
-
-
-async def test_a_call_waits_for_an_invoker_that_is_starting_again(gateway: Gateway) -> None:
-    await gateway.ask("GET", URL)
-    await gateway.services.stop("invoker")
-
-    calling = asyncio.create_task(gateway.ask("GET", URL))
-    await asyncio.wait({calling}, timeout=0.3)
-    await gateway.services.start("invoker")
-
-    assert (await calling).status == 200
-
-
-async def test_an_invoker_that_stays_away_is_503(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sless_gateway.adapters.invoker_client._CONNECT_SEC", 0.2)
-    await gateway.services.stop("invoker")
-
-    answer = await gateway.ask("POST", URL, body=b"body")
-
-    assert (answer.status, answer.code, answer.header("retry-after")) == (503, "UNAVAILABLE", "1")
-    assert "invoker" not in answer.json()["error"]
 
 
 @pytest.mark.fault(32)

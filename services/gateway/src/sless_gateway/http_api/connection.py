@@ -31,6 +31,7 @@ HEAD_SEC: Final = 30
 IDLE_SEC: Final = 620
 """How long a connection may have no request; longer than load balancers keep theirs, so that they close first."""
 
+_DRAIN_POLL_SEC: Final = 0.005
 _CUT_SEC: Final = 0.01  # not 0, which means "without end" to aiohttp
 
 _MAX_LINE: Final = limits.URL_BYTES.value
@@ -63,7 +64,7 @@ class Server(web.Server):
                     for connection in self.connections:
                         if isinstance(connection, Connection) and connection.idle:
                             connection.force_close()
-                    await asyncio.sleep(0.02)
+                    await asyncio.sleep(_DRAIN_POLL_SEC)
         except TimeoutError:
             log.warning("connections cut", connections=len(self.connections))
         await self._cut()
