@@ -111,11 +111,15 @@ def test_callers_that_came_before_a_failed_load_are_told(instances: Instances, t
                 assert caller.until_closed()[0].json()["reason"] == "LOAD_FAILED"
 
 
-def test_what_was_printed_before_a_failed_load_is_kept_by_the_launcher_or_the_detail(
-    instances: Instances,
-) -> None:
-    message, detail = refusals(instances, "imports.handle", code=instances.runtime.fixtures / "broken")
-    assert "module_that_is_not_there" in message + detail
+def test_what_was_printed_before_a_failed_load_goes_to_the_launcher(instances: Instances) -> None:
+    instance = instances.fresh("", entrypoint="imports.handle", code=instances.runtime.fixtures / "broken")
+    with Client(instance.path, greet=False) as client:
+        client.send(protocol.HELLO, payload=b'{"protocol": [1], "role": "gateway"}')
+        assert "module_that_is_not_there" in client.until_closed()[0].json()["message"]
+    assert instance.wait() != 0
+    out, err = instance.output()
+    assert out == b"before the import\n"
+    assert b"module_that_is_not_there" in err
 
 
 def test_a_tcp_socket_serves_as_well(instances: Instances) -> None:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 _HTML, _TEXT = "text/html; charset=utf-8", "text/plain; charset=utf-8"
 _BINARY, _JSON, _JSON_LINES = "application/octet-stream", "application/json", "application/x-ndjson"
+_WHOLE = (dict, list, str, bytes, int, float, type(None))
 _BODILESS = (204, 205, 304)
 _TOKEN = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _DROPPED = frozenset(
@@ -61,7 +62,7 @@ def answer_of(result: object) -> Answer:
     """What the handler's result means. Raises InvalidAnswer."""
     if isinstance(result, dict) and "statusCode" in result:
         return _response(result)
-    if (stream := _stream(result)) is not None:
+    if not isinstance(result, _WHOLE) and (stream := _stream(result)) is not None:
         return Answer(200, [], b"", stream)
     kind, body = _content(result)
     return Answer(200, [("content-type", kind)], body)

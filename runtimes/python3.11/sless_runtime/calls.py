@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     Headers = list[tuple[str, str]]
 
 _JSON: list[tuple[str, str]] = [("content-type", "application/json")]
+_HEAD = b'{"status": %d, "headers": %b, "end": %b, "handler_ms": %.3f%b}'
+_known_headers: dict[tuple[str, str], bytes] = {}
+_MAX_KNOWN = 32
 _CREDIT_STEP = frames.WINDOW // 4
 
 
@@ -199,11 +202,22 @@ class Call:
         end: bool,
         error: dict[str, str] | None = None,
     ) -> bytes:
-        taken = round((time.monotonic() - self._handler_at) * 1000, 3)
-        head = {"status": status, "headers": headers, "end": end, "handler_ms": taken}
-        if error is not None:
-            head["error"] = error
-        return frames.reply(self.id, jsontext.encoded(head), body)
+        taken = (time.monotonic() - self._handler_at) * 1000
+        rest = b"" if error is None else b', "error": ' + jsontext.encoded(error)
+        head = _HEAD % (status, _headers_json(headers), b"true" if end else b"false", taken, rest)
+        return frames.reply(self.id, head, body)
+
+
+def _headers_json(headers: Headers) -> bytes:
+    """Most answers have a content type and nothing else, of a few kinds: those are remembered."""
+    if len(headers) != 1:
+        return jsontext.encoded(headers)
+    known = _known_headers.get(headers[0])
+    if known is None:
+        known = jsontext.encoded(headers)
+        if len(_known_headers) < _MAX_KNOWN:
+            _known_headers[headers[0]] = known
+    return known
 
 
 def refusal(call_id: int) -> bytes:

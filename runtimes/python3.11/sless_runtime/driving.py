@@ -12,8 +12,6 @@ from .calls import Call, CallOver
 if TYPE_CHECKING:
     from .loader import Handler
 
-_pid = os.getpid()
-
 
 def drive(call: Call, handler: Handler) -> None:
     """From event to last frame; whatever the handler does ends here, and the call is released."""
@@ -41,7 +39,7 @@ def drive(call: Call, handler: Handler) -> None:
 
 def end_forked_child(error: BaseException | None) -> None:
     """A handler that forks comes back twice; the call is the parent's, and the child ends here."""
-    if os.getpid() != _pid:
+    if streams.in_child():
         if error is not None:
             os.write(2, failures.traceback_text(error).encode("utf-8", "backslashreplace"))
         os._exit(error is not None)

@@ -101,12 +101,13 @@ class Context:
 
 def make_event(head: CallHead, body: bytes) -> object:
     """The event of a call. Where it is an object, what is known of the request is added to it."""
-    event = _decoded(body, _header(head.headers, "content-type")) if body else {}
+    headers = _joined(head.headers)
+    event = _decoded(body, headers.get("content-type", "")) if body else {}
     if isinstance(event, dict):
         event["_method"] = head.method
         event["_path"] = forms.unquote(head.path) or "/"
         event["_query"] = dict(forms.pairs(head.query)) if head.query else {}
-        event["_headers"] = _joined(head.headers)
+        event["_headers"] = headers
     return event
 
 
@@ -150,13 +151,6 @@ def _joined(headers: list[tuple[str, str]]) -> dict[str, str]:
         lower = name.lower()
         joined[lower] = f"{joined[lower]}, {value}" if lower in joined else value
     return joined
-
-
-def _header(headers: list[tuple[str, str]], wanted: str) -> str:
-    for name, value in headers:
-        if name.lower() == wanted:
-            return value
-    return ""
 
 
 def _text(head: dict[str, object], name: str, default: str) -> str:

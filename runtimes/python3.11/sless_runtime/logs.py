@@ -6,6 +6,7 @@ the reader does not take in time is dropped, and the number of dropped lines is 
 
 from __future__ import annotations
 
+import os
 import time
 from _thread import RLock
 
@@ -76,22 +77,35 @@ class LineLog:
     def finish(self) -> bytes:
         """LOG frames with all that is left, unfinished lines and the number of dropped ones included."""
         with self._lock:
-            for stream, rest in self._partial.items():
-                if rest:
-                    self._add(stream, rest)
-                    self._partial[stream] = ""
-            if self._dropped:
-                self._append("stderr", f"{self._dropped} lines dropped")
-                self._dropped = 0
+            self._close_partial()
             return self._frames()
+
+    def spill(self) -> None:
+        """Write all that is left to the file descriptors: no caller will come for it any more."""
+        with self._lock:
+            self._close_partial()
+            lines = self._lines
+            self._forget()
+        for line in lines:
+            os.write(1 if line["stream"] == "stdout" else 2, _utf8(f"{line['text']}\n"))
 
     def refill(self, limit: int) -> None:
         """A log without an end: allow `limit` bytes more and say how many lines were dropped before."""
         with self._lock:
             self._left = limit
-            if self._dropped:
-                self._append("stderr", f"{self._dropped} lines dropped")
-                self._dropped = 0
+            self._tell_dropped()
+
+    def _close_partial(self) -> None:
+        for stream, rest in self._partial.items():
+            if rest:
+                self._add(stream, rest)
+                self._partial[stream] = ""
+        self._tell_dropped()
+
+    def _tell_dropped(self) -> None:
+        if self._dropped:
+            self._append("stderr", f"{self._dropped} lines dropped")
+            self._dropped = 0
 
     def _add(self, stream: str, line: str) -> None:
         """One line, split where it is longer than a line may be."""

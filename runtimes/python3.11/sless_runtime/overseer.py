@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 STUCK_SEC = 1.0
 """How long a handler may run on after its call has ended before the instance asks to be replaced."""
+_LONGEST_SLEEP_SEC = 3600.0
 _NEVER = float("inf")
 
 
@@ -31,7 +32,9 @@ class Overseer:
 
     def __init__(self, instance: Instance) -> None:
         self._instance = instance
-        self._at = _NEVER
+        self._wakes_at = _NEVER
+        """Monotonic time at which it looks next; only its own thread sets it."""
+        self._noticed: list[float] = []
         self._reader, self._writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._poll = select.poll()
         self._poll.register(self._reader, select.POLLIN)
@@ -44,43 +47,49 @@ class Overseer:
 
     def notice(self, at: float) -> None:
         """Something is due at this monotonic time. Takes no lock, so that any code may call it."""
-        if at < self._at:
-            self._at = at
-            self._write()
+        if at < self._wakes_at:
+            self._noticed.append(at)
+            self._ring()
 
     def run(self) -> None:
         """Look after the instance until it has nothing left to do."""
-        while True:
+        while not self._instance.finished(time.monotonic()):
+            # While it looks it cannot know when it will sleep, so every notice counts.
+            self._wakes_at = _NEVER
+            self._wakes_at = self._look(time.monotonic())
             self._sleep()
-            # Whatever is noticed from here on makes the next sleep short.
-            self._at = _NEVER
-            now = time.monotonic()
-            due = self._look(now)
-            if self._instance.finished(now):
-                return
-            self.notice(due)
 
     def _on_sigterm(self, *_: object) -> None:
         """Also says so when the user's code has taken the wake-up descriptor, as event loops do."""
         self._told_to_end = True
-        self.notice(0.0)
+        self._ring()
 
-    def _write(self) -> None:
+    def _ring(self) -> None:
         try:
             os.write(self._writer, b"\0")
         except BlockingIOError:
             return  # The pipe is full: it will look anyway.
 
     def _sleep(self) -> None:
-        left = self._at - time.monotonic()
-        woken = left > 0 and self._poll.poll(min(left, 3600.0) * 1000)
-        if woken and _signal.SIGTERM in os.read(self._reader, 4096):
+        """Until something is due; being told of something later makes the sleep no longer, only exact."""
+        while True:
+            while self._noticed:
+                self._wakes_at = min(self._wakes_at, self._noticed.pop())
+            left = self._wakes_at - time.monotonic()
+            if self._told_to_end or left <= 0:
+                return
+            if self._poll.poll(min(left, _LONGEST_SLEEP_SEC) * 1000):
+                self._hear(os.read(self._reader, 4096))
+
+    def _hear(self, data: bytes) -> None:
+        if _signal.SIGTERM in data:
             self._told_to_end = True
 
     def _look(self, now: float) -> float:
         """Do what is due; gives when to look next."""
         instance = self._instance
         if self._told_to_end:
+            self._told_to_end = False
             instance.drain("it was told to end")
         due = min(instance.ends_at, instance.engine.unstick(now))
         for call in list(instance.busy):

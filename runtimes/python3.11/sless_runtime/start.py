@@ -36,15 +36,16 @@ def main() -> None:
         handler = loader.load(settings)
     except loader.LoadFailed as failure:
         instance.log.write("stderr", f"{failure.detail or failure.message}\n")
+        instance.log.spill()
         instance.turn_away(failure.message, failure.detail)
         _serve_in_threads(instance, listener, loader.Handler(_nothing))
-        _leave(1)
+        _leave(instance, 1)
     instance.overseer.take_signals()
     if handler.is_async:
         _serve_on_loop(instance, listener, handler)
     else:
         _serve_in_threads(instance, listener, handler)
-    _leave(0)
+    _leave(instance, 0)
 
 
 def _serve_in_threads(instance: Instance, listener: socket, handler: Handler) -> None:
@@ -88,12 +89,13 @@ def _when_forked(engine: ThreadEngine | LoopEngine) -> None:
     os.register_at_fork(after_in_child=engine.close_in_child)
 
 
-def _leave(status: int) -> None:
+def _leave(instance: Instance, status: int) -> None:
     """End the process. Threads of the user's are not waited for, its atexit functions for a moment."""
     start_new_thread(_exit_later, (status,))
     import atexit
 
     atexit._run_exitfuncs()
+    instance.log.spill()
     os._exit(status)
 
 

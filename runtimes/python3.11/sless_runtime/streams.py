@@ -115,6 +115,11 @@ class _Text(io.TextIOBase):
         """As of `_Bytes`."""
 
 
+def in_child() -> bool:
+    """Whether this process was forked from the instance."""
+    return _streams.fallback is None
+
+
 def install(fallback: LineLog) -> None:
     """Replace `sys.stdout` and `sys.stderr`; `fallback` takes what cannot be attributed."""
     _streams.fallback = fallback

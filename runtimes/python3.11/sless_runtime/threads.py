@@ -60,7 +60,7 @@ class ThreadEngine:
 
     def start(self) -> None:
         """Serve callers from now on. Handlers wait for `open`."""
-        self._epoll.register(self._bell, _IN)
+        self._epoll.register(self._bell, _IN | _ONCE)
         self._epoll.register(self._listener.fileno(), _IN | _ONCE)
         self._hire()
 
@@ -127,10 +127,9 @@ class ThreadEngine:
             return None
 
     def _hear_bell(self) -> None:
-        try:
-            os.eventfd_read(self._bell)
-        except BlockingIOError:
-            return  # Another thread was faster.
+        """Rung once for each connection that waits; what is left of the count wakes the next thread."""
+        os.eventfd_read(self._bell)
+        self._epoll.modify(self._bell, _IN | _ONCE)
 
     def _accept(self) -> None:
         accepted = accept(self._listener)
