@@ -114,7 +114,7 @@ class World:
         async with aclosing(self.calls.invoke(call, target, body or whole(b""))) as parts:
             async for part in parts:
                 if isinstance(part, Reply):
-                    head = part
+                    head, got = part, part.first
                 else:
                     got += part
         assert head is not None
