@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Any, Final, Protocol
 
 from sless.registry.v1 import registry_pb2, registry_pb2_grpc
-from sless_platform.backoff import Backoff
-from sless_platform.errors import NotFound, PlatformError
-from sless_platform.logging import get_logger
+from sless_platform.errors import NotFound
 from sless_platform.rpc.client import NO_DEADLINE, RpcChannel
 
+from sless_invoker.adapters.following import follow
 from sless_invoker.domain import Kind, Target
 from sless_invoker.ports import Lookup
-
-log = get_logger(__name__)
 
 _KINDS: Final = {
     registry_pb2.FUNCTION_KIND_FUNCTION: Kind.FUNCTION,
@@ -64,16 +60,7 @@ class RegistryWatch:
 
     async def run(self) -> None:
         """Follows until cancelled; begins again when the registry was away."""
-        delays = _backoff().delays()
-        while True:
-            try:
-                await self._follow()
-            except PlatformError as error:
-                log.info("the watch of the registry ended and begins again", error=error.message)
-            if self.following.is_set():
-                delays = _backoff().delays()
-            self.following.clear()
-            await asyncio.sleep(next(delays).total_seconds())
+        await follow(self._follow, following=self.following, what="functions")
 
     async def _follow(self) -> None:
         stream: Any = self._stub.Watch(timeout=NO_DEADLINE)
@@ -123,7 +110,3 @@ def target_of(function: registry_pb2.Function) -> Target:
         message=function.message,
         revision=function.revision,
     )
-
-
-def _backoff() -> Backoff:
-    return Backoff(timedelta(milliseconds=50), timedelta(seconds=1), factor=2)

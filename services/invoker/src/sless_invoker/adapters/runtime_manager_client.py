@@ -5,19 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from datetime import timedelta
 from typing import Any, Final
 
 from sless.runtime_manager.v1 import runtime_manager_pb2, runtime_manager_pb2_grpc
 from sless_calls.pool import InstanceAddress
-from sless_platform.backoff import Backoff
 from sless_platform.errors import PlatformError
-from sless_platform.logging import get_logger
 from sless_platform.rpc.client import NO_DEADLINE, RpcChannel
 
+from sless_invoker.adapters.following import follow
 from sless_invoker.application.instances import ServingSet
-
-log = get_logger(__name__)
 
 _ACTIVITY_SEC: Final = 1.0
 
@@ -54,16 +50,7 @@ class InstanceWatch:
 
     async def run(self) -> None:
         """Follows until cancelled; begins again when the runtime-manager was away. Its instances go on serving."""
-        delays = _backoff().delays()
-        while True:
-            try:
-                await self._follow()
-            except PlatformError as error:
-                log.info("the watch of instances ended and begins again", error=error.message)
-            if self.following.is_set():
-                delays = _backoff().delays()
-            self.following.clear()
-            await asyncio.sleep(next(delays).total_seconds())
+        await follow(self._follow, following=self.following, what="instances")
 
     async def _follow(self) -> None:
         stream: Any = self._stub.WatchInstances(timeout=NO_DEADLINE)
@@ -133,7 +120,3 @@ def _serving_set(found: runtime_manager_pb2.InstanceSet) -> ServingSet:
         for instance in found.instances
     )
     return ServingSet(found.function_uid, instances, found.failure)
-
-
-def _backoff() -> Backoff:
-    return Backoff(timedelta(milliseconds=50), timedelta(seconds=1), factor=2)
