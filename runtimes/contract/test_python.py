@@ -1,6 +1,8 @@
 """What only a Python runtime has: kinds of callables, streams, forks."""
 
 import json
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -172,9 +174,6 @@ def test_a_child_that_outlives_the_instance_holds_no_connection(instances: Insta
 
 
 def kill(pid: int) -> None:
-    import os
-    import signal
-
     os.kill(pid, signal.SIGKILL)
 
 
@@ -185,6 +184,13 @@ def test_sigterm_is_the_platforms_also_when_the_code_ignores_it(instances: Insta
     instance.terminate()
     assert instance.wait() == 0
     assert instance.output()[0] == b"atexit ran\n"
+
+
+def test_an_interrupt_of_the_terminal_is_not_the_instances(instances: Instances) -> None:
+    instance = instances.fresh("slow")
+    with Client(instance.path) as client:
+        instance.process.send_signal(signal.SIGINT)
+        assert client.call({"do": "state"}).status == 200
 
 
 def test_sigterm_is_seen_while_a_handler_holds_the_processor(instances: Instances) -> None:

@@ -73,7 +73,8 @@ class Incoming:
         if not self._instance.admit(call):
             self._connection.send(refusal(call_id))
             return None
-        self._connection.calls[call_id] = call
+        with self._connection.lock:
+            self._connection.calls[call_id] = call
         self._instance.overseer.notice(call.deadline)
         if call.body_ended:
             return call

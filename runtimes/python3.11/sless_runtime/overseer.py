@@ -41,8 +41,9 @@ class Overseer:
         self._told_to_end = False
 
     def take_signals(self) -> None:
-        """SIGTERM means drain from now on. For the main thread."""
+        """SIGTERM means drain from now on, and SIGINT of a terminal nothing. For the main thread."""
         _signal.signal(_signal.SIGTERM, self._on_sigterm)
+        _signal.signal(_signal.SIGINT, _nothing)
         _signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
 
     def notice(self, at: float) -> None:
@@ -126,3 +127,7 @@ class Overseer:
         if (log.since + logs.FLUSH_SEC <= now or log.is_full) and not self._instance.send_lines():
             return _NEVER
         return log.since + logs.FLUSH_SEC
+
+
+def _nothing(*_: object) -> None:
+    """A handler and not SIG_IGN, which programs that the user's code starts would inherit."""

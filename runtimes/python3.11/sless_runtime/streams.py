@@ -141,7 +141,9 @@ def follow_threads() -> None:
     start = threading.Thread.start
 
     def start_attributed(self: threading.Thread) -> None:
-        if not getattr(getattr(self, "_target", None), "__module__", "").startswith("concurrent.futures"):
+        # A pool's threads live on and work for others: their work is attributed piece by piece.
+        module = getattr(getattr(self, "_target", None), "__module__", None)
+        if module != "concurrent.futures.thread":
             setattr(self, _THREAD_ATTRIBUTE, _current.get() or _of_thread())
         start(self)
 
