@@ -66,6 +66,18 @@ def test_pyenvs_newest_is_found_below_home(tmp_path: Path, monkeypatch: pytest.M
     assert {"/nowhere/python3.11", "/usr/bin/python3.11", "/usr/local/bin/python3.11"} <= set(looked_at)
 
 
+def test_a_folder_of_the_path_that_may_not_be_entered_is_passed_by(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    script(closed / "python3.11", "exit 1")
+    script(tmp_path / "open" / "python3.11", python_of("3.11", tmp_path))
+    looping = tmp_path / "looping"
+    looping.symlink_to(looping)
+    closed.chmod(0)
+    found, _ = find_python311({"PATH": f"{closed}:{looping}:{tmp_path / 'open'}"})
+    closed.chmod(0o700)
+    assert found == tmp_path / "bin" / "real"
+
+
 def test_without_one_the_places_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("sless_runtime_manager.adapters.local.interpreters.inspect", only_below(tmp_path))
     found, looked_at = find_python311({"PATH": "/a:/b:relative", "HOME": str(tmp_path)})

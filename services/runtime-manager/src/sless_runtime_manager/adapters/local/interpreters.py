@@ -71,7 +71,7 @@ def find_python311(environ: Mapping[str, str]) -> tuple[Path | None, list[str]]:
         if str(candidate) in looked_at:
             continue
         looked_at.append(str(candidate))
-        found = inspect(candidate) if candidate.exists() else None
+        found = inspect(candidate)
         if found is not None and found.version == (3, 11):
             return found.executable, looked_at
     return None, looked_at
