@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from sless_contracts.catalog import namespace_of
 from sless_gateway.http_api.routes import ANY_METHOD, ROUTES, Route
-from sless_platform.errors import Unavailable
+from sless_platform.errors import Internal, Unavailable
 
 from tests.support.gateway import NAMESPACE, Gateway
 from tests.support.raw_http import Answer
@@ -44,7 +44,7 @@ async def test_nobody_is_served_without_a_token(gateway: Gateway, route: Route) 
 @pytest.mark.fault(21)
 @pytest.mark.parametrize("route", TOKEN_ROUTES, ids=label)
 async def test_nobody_is_served_with_a_forged_token(gateway: Gateway, route: Route) -> None:
-    answer = await ask(gateway, route, token="eyJhbGciOiJub25lIn0.eyJzdWIiOiJzb21lYm9keSJ9.")
+    answer = await ask(gateway, route, token="eyJhbGciOiJub25lIn0.eyJzdWIiOiJzb21lYm9keSJ9.")  # secret-scan: allow
 
     assert (answer.status, answer.code) == (401, "UNAUTHENTICATED")
     assert answer.header("www-authenticate") == 'Bearer realm="sless", error="invalid_token"'
@@ -67,13 +67,21 @@ async def test_an_admin_is_served_in_every_namespace(gateway: Gateway, route: Ro
 
 
 @pytest.mark.parametrize("route", TOKEN_ROUTES, ids=label)
-async def test_while_nobody_can_be_verified_that_is_what_is_told(gateway: Gateway, route: Route) -> None:
-    gateway.services.auth.fails = Unavailable("the issuer's keys can't be had", reason="ISSUER_UNAVAILABLE")
+async def test_while_nobody_can_be_verified_nobody_is_served(gateway: Gateway, route: Route) -> None:
+    gateway.services.auth.fails = Internal("internal error")
 
     answer = await ask(gateway, route, token=gateway.token)
 
     assert (answer.status, answer.code) == (503, "UNAVAILABLE")
     assert answer.header("retry-after") == "1"
+
+
+async def test_that_the_issuer_is_away_is_told(gateway: Gateway) -> None:
+    gateway.services.auth.fails = Unavailable("the issuer's keys can't be had", reason="ISSUER_UNAVAILABLE")
+
+    answer = await gateway.ask("GET", "/v1/whoami")
+
+    assert (answer.status, answer.json()["error"]) == (503, "the issuer's keys can't be had")
 
 
 @pytest.mark.parametrize(

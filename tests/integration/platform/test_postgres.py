@@ -219,7 +219,9 @@ async def test_a_server_that_refuses_is_not_waited_for(change: Callable[[str], s
 @pytest.mark.parametrize("address", ["?host={folder}", "127.0.0.1:1"], ids=["unix", "tcp"])
 async def test_a_server_that_does_not_come_is_waited_for_within_bounds(address: str, tmp_path: Path) -> None:
     where = address.format(folder=tmp_path)
-    dsn = f"postgresql://u:hunter2@{where}/db" if "?" not in where else f"postgresql://u:hunter2@/db{where}"
+    dsn = (
+        f"postgresql://u:hunter2@{where}/db" if "?" not in where else f"postgresql://u:hunter2@/db{where}"
+    )  # secret-scan: allow
     with pytest.raises(Unavailable, match=r"did not come up within 0\.2 s") as raised:
         await create_pool(dsn, schema=SCHEMA, wait=SHORT)
     assert "hunter2" not in raised.value.message
