@@ -48,7 +48,7 @@ async def create_pool(
 ) -> asyncpg.Pool:
     """A pool whose connections look into `schema` first and take and give jsonb as Python values.
 
-    `dsn`: `postgresql://USER:PASSWORD@host:port/db`, or the same with `/db?host=/folder/of/the/socket` for a unix socket.
+    `dsn`: a `postgresql:` URL with user and password; a unix socket is given as `?host=/folder/of/the/socket`.
     Waits up to `wait` for a server that is not there yet. Raises Unavailable when it does not come, FailedPrecondition when it refuses
     this user or database.
     """
