@@ -22,12 +22,14 @@ _CENTRAL = struct.Struct("<4sHHHHHHIIIHHHHHII")
 _LOCAL = struct.Struct("<4sHHHHHIIIHH")
 
 
-def zip_of(files: Mapping[str, str | bytes] | None = None, *, compression: int = zipfile.ZIP_DEFLATED) -> bytes:
+def zip_of(
+    files: Mapping[str, str | bytes] | None = None, *, compression: int = zipfile.ZIP_DEFLATED, level: int | None = None
+) -> bytes:
     """A zip with these files; by default a handler alone. The same files give the same bytes."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", compression) as archive:
         for path, content in ({"handler.py": HANDLER} if files is None else files).items():
-            archive.writestr(_info(path, compression), content)
+            archive.writestr(_info(path, compression), content, compresslevel=level)
     return buffer.getvalue()
 
 
@@ -271,8 +273,8 @@ def too_many_folders() -> bytes:
 
 
 def bomb() -> bytes:
-    """300 MiB of zeros in 300 kB."""
-    return zip_of({"handler.py": HANDLER, "zeros.bin": bytes(300 << 20)})
+    """257 MiB of zeros in 1 MiB."""
+    return zip_of({"handler.py": HANDLER, "zeros.bin": bytes(257 << 20)}, level=1)
 
 
 def lying_bomb() -> bytes:

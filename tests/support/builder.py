@@ -13,7 +13,7 @@ import tempfile
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ import asyncpg
 from sless.builder.v1 import builder_pb2 as pb
 from sless.builder.v1.builder_pb2_grpc import BuilderServiceStub
 from sless.registry.v1 import registry_pb2
-from sless_builder.main import MIGRATIONS, SCHEMA, SERVICE, opened, register
+from sless_builder.main import MIGRATIONS, SCHEMA, SERVICE, Builder, opened, register
 from sless_builder.settings import BuilderSettings
 from sless_contracts import catalog, wire
 from sless_platform.identity import IdentitySigner, IdentityVerifier, Principal
@@ -243,8 +243,10 @@ def upload_messages(archive: bytes, head: pb.UploadHead) -> Iterator[pb.UploadCo
 
 
 @asynccontextmanager
-async def running_builder(place: BuilderPlace, **variables: object) -> AsyncIterator[BuilderClient]:
-    """A builder in this process."""
+async def running_builder(
+    place: BuilderPlace, *, without: str = "", **variables: object
+) -> AsyncIterator[BuilderClient]:
+    """A builder in this process; `without` one piece of its background work."""
     settings = place.settings(**variables)
     identity = ServiceIdentity(IdentitySigner(place.registry.keys.private[SERVICE], SERVICE), SERVICE, "registry")
     server = RpcServer(
@@ -256,7 +258,7 @@ async def running_builder(place: BuilderPlace, **variables: object) -> AsyncIter
     async with (
         RpcChannel(place.registry.target, identity=identity, identity_metadata=wire.IDENTITY_METADATA) as channel,
         opened(settings, channel) as builder,
-        builder.running(server.health),
+        _only(builder, without).running(server.health),
     ):
         register(server, builder)
         await server.start()
@@ -266,6 +268,10 @@ async def running_builder(place: BuilderPlace, **variables: object) -> AsyncIter
         finally:
             await client.close()
             await server.stop(timedelta(seconds=1))
+
+
+def _only(builder: Builder, without: str) -> Builder:
+    return replace(builder, background={name: work for name, work in builder.background.items() if name != without})
 
 
 class BuilderProcess:

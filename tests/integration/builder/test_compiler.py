@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 
@@ -134,6 +137,55 @@ async def test_time_is_bounded() -> None:
     problem = await compiled(source, cpu_sec=1)
     assert isinstance(problem, Problem)
     assert (problem.reason, "SIGXCPU" in problem.message) == ("COMPILER_CRASHED", True)
+
+
+async def test_a_sandbox_that_was_prepared_is_taken_by_the_next_session() -> None:
+    prepared = compiler()
+    async with kept_ready(prepared):
+        pid = await spare_of(prepared)
+        async with prepared.session() as session:
+            assert isinstance(await session.compile("handler.py", b"x = 1\n"), bytes)
+            assert pid_of(session) == pid
+            async with prepared.session() as other:
+                await other.compile("handler.py", b"x = 1\n")
+                assert pid_of(other) != pid
+
+
+async def test_a_sandbox_that_nobody_takes_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sless_builder.adapters.python_compiler._SPARE_SEC", 0.1)
+    prepared = compiler()
+    async with kept_ready(prepared):
+        await gone(await spare_of(prepared))
+        pid = await spare_of(prepared)
+    await gone(pid)
+
+
+@asynccontextmanager
+async def kept_ready(prepared: PythonCompiler) -> AsyncIterator[None]:
+    task = asyncio.create_task(prepared.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def spare_of(prepared: PythonCompiler) -> int:
+    prepared.prepare()
+
+    async def ready() -> bool:
+        return prepared._spare is not None
+
+    await until(ready, "a sandbox is ready", 10)
+    assert prepared._spare is not None
+    return prepared._spare.pid
+
+
+async def gone(pid: int) -> None:
+    async def ended() -> bool:
+        return not Path(f"/proc/{pid}").exists()
+
+    await until(ended, "the sandbox ends", 10)
 
 
 async def test_an_interpreter_that_is_not_there_is_the_platforms_fault(tmp_path: Path) -> None:

@@ -120,6 +120,7 @@ async def test_modules_are_compiled_and_the_interpreter_believes_it(builder: Bui
     assert ran.stdout.split() == ["42", "ä", str(code / "handler.py")]
 
 
+@pytest.mark.fault(10)
 async def test_a_failed_build_names_file_and_line_and_quotes_it(builder: BuilderClient) -> None:
     await builder.upload(archives.handler("import os\n\ndef handle(event)\n    return 1\n"))
     version = await builder.ended()
@@ -226,10 +227,24 @@ async def test_the_same_code_gives_the_same_image_in_another_place(builder: Buil
     assert again.image_ref.partition("@")[2] == first.image_ref.partition("@")[2]
 
 
+@pytest.mark.fault(12)
+async def test_a_failed_first_build_is_replaced_and_cleaned_up_after(builder: BuilderClient) -> None:
+    first = await builder.upload(archives.handler("def handle(:\n"))
+    assert (await builder.ended()).state == FAILED
+    again = await builder.create()
+    assert again.uid != first.function.uid
+    assert (await built(builder, archives.handler())).version == 1
+
+    async def cleaned_up() -> bool:
+        rows = await builder.place.rows("SELECT FROM builds WHERE function_uid = $1", first.function.uid)
+        return not rows and len(builder.place.object_names("code/")) == 1
+
+    await until(cleaned_up, "nothing is left of the function that failed")
+
+
 # -- what is refused
 
 
-@pytest.mark.fault(12)
 @pytest.mark.parametrize(
     "make",
     [

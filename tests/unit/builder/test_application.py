@@ -12,13 +12,17 @@ from pathlib import Path
 
 import pytest
 from sless_builder.adapters.memory_store import MemoryBuildStore
+from sless_builder.adapters.no_compiler import NoCompiler
 from sless_builder.adapters.signals import LocalSignals
+from sless_builder.adapters.workspace import FolderWorkspace
 from sless_builder.application.build_log import MAX_LOG_BYTES, BuildLog
 from sless_builder.application.cleaning import Cleaner
 from sless_builder.application.finishing import in_thread, to_its_end
 from sless_builder.application.following import Follower
 from sless_builder.application.reporting import Reporter
+from sless_builder.application.uploading import Uploading, UploadRequest
 from sless_builder.application.working import Lease, Worker
+from sless_builder.domain.archive import ArchiveInspector, ArchiveLimits
 from sless_builder.domain.build import (
     BuildState,
     Claim,
@@ -33,7 +37,10 @@ from sless_builder.domain.build import (
 from sless_builder.domain.layers import archive_key
 from sless_builder.errors import LeaseLost
 from sless_builder.ports import Changes, CreatedVersion, FunctionInfo, NewVersion, Target, VersionInfo
-from sless_platform.errors import Unavailable
+from sless_platform.errors import NotFound, PlatformError, Unavailable
+from sless_platform.identity import Principal
+
+from tests.support import archives
 
 RESULT = Result(("sha256:base", "sha256:code"), "sless/ns/hello@sha256:image", cached=False)
 V1, F1 = VersionUid("v1"), FunctionUid("f1")
@@ -595,6 +602,57 @@ async def test_an_object_that_gets_a_name_while_it_is_suspected_stays() -> None:
     world.clock.now += timedelta(hours=25)
     await world.cleaner.clean()
     assert world.objects.keys == {archive_key("c1")}
+
+
+# -- uploads
+
+
+class UploadRegistry(FakeRegistry):
+    """A registry that refuses new versions."""
+
+    error: PlatformError
+
+    async def function(self, target: Target) -> FunctionInfo:
+        return FunctionInfo(F1, "python3.11", "handler.handle")
+
+    async def create_version(self, version: NewVersion) -> CreatedVersion:
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "kept_named"),
+    [(Unavailable("the registry is away"), True), (NotFound("there is no function 'hello'"), False)],
+)
+async def test_code_goes_only_when_the_registry_has_surely_refused_it(
+    tmp_path: Path, error: PlatformError, kept_named: bool
+) -> None:
+    kept, registry, workspace = Kept(), UploadRegistry(), FolderWorkspace(tmp_path)
+    registry.error = error
+    workspace.open()
+    objects = MemoryObjects()
+    uploading = Uploading(
+        registry=registry,
+        uploads=kept.store,
+        objects=objects,
+        workspace=workspace,
+        inspector=ArchiveInspector(ArchiveLimits(1 << 20, 1 << 20, 10, 100)),
+        compiler=NoCompiler(),
+        max_archive_bytes=1 << 20,
+    )
+    owner = Principal("sub", namespace="ns")
+    with pytest.raises(type(error)):
+        await uploading.upload(
+            principal=owner, request=UploadRequest(Target("ns", "hello", 0)), chunks=pieces(archives.handler())
+        )
+    (key,) = objects.keys
+    async with kept.store.collect(key) as unnamed:
+        assert unnamed is not kept_named
+    workspace.close()
+
+
+async def pieces(data: bytes) -> AsyncIterator[bytes]:
+    for start in range(0, len(data), 7):
+        yield data[start : start + 7]
 
 
 # -- work that comes to its end

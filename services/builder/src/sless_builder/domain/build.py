@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-import unicodedata
+import re
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final, NewType
@@ -16,6 +16,9 @@ MAX_FAILURES: Final = 5
 
 MESSAGE_CHARACTERS: Final = 2_000
 """The most that a version's message holds."""
+
+
+_UNPRINTABLE: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 class BuildState(enum.Enum):
@@ -138,10 +141,7 @@ def pause_after(failures: int) -> timedelta:
 
 def printable(text: str) -> str:
     """The text without what moves a terminal's cursor or no database takes: control characters, lone surrogates."""
-    return "".join(
-        character if character in "\n\t" or unicodedata.category(character) not in ("Cc", "Cs") else "\ufffd"
-        for character in text
-    )
+    return _UNPRINTABLE.sub("\ufffd", text)
 
 
 def log_end(text: str, limit: int = MESSAGE_CHARACTERS) -> str:
