@@ -14,7 +14,6 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-
 from sless_auth.adapters.identity_mint import SigningMint
 from sless_auth.adapters.jwks import StaticKeys
 from sless_auth.adapters.jwt_tokens import JwtTokenVerifier
@@ -23,6 +22,7 @@ from sless_auth.domain import AdminRule
 from sless_auth.errors import TokenInvalid
 from sless_contracts.catalog import namespace_of
 from sless_platform.identity import IdentitySigner, IdentityVerifier
+
 from tests.support.identity import new_identity_keys
 
 NOW = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
@@ -130,7 +130,7 @@ FORGED: dict[str, Callable[[], str]] = {
     "not a token": lambda: "hello",
     "two dots": lambda: "..",
     "not json": lambda: "e30.e30.e30",
-    "unsigned": lambda: _unsigned(),
+    "unsigned": _unsigned,
     "hmac by the public rsa key": lambda: _hmac_with(_public_pem(RSA), "rsa"),
     "hmac by the public ed key": lambda: _hmac_with(_public_pem(ED), "ed"),
     "hmac by a published shared key": lambda: _hmac_with(b"x" * 32, "shared"),
@@ -140,7 +140,7 @@ FORGED: dict[str, Callable[[], str]] = {
     "no kid though there are several keys": lambda: _token(kid=None),
     "a weak key": lambda: _token(WEAK_RSA, "RS256", "weak"),
     "a broken key": lambda: _token(RSA, "RS256", "broken"),
-    "changed after it was signed": lambda: _tampered(),
+    "changed after it was signed": _tampered,
     "another issuer": lambda: _token(iss="https://evil.example"),
     "no issuer": lambda: _token(iss=None),
     "another audience": lambda: _token(aud="other"),

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from datetime import UTC, timedelta
 
 from sless.auth.v1 import auth_pb2, auth_pb2_grpc
-from sless_contracts.wire import ERROR_DOMAIN, IDENTITY_METADATA, USER_ISSUER
 from sless_platform.identity import IdentitySigner, IdentityVerifier, Principal
 from sless_platform.rpc.bearer import AuthBearer, Bearer, VerifiedBearer
 from sless_platform.rpc.client import RpcChannel, ServiceIdentity
 from sless_platform.rpc.server import RpcServer
 from sless_platform.settings import ServiceSettings
+
+from sless_contracts.wire import ERROR_DOMAIN, IDENTITY_METADATA, USER_ISSUER
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,6 @@
 Pure: domain and application code raises these; the rpc package carries them over the wire and back.
 """
 
-# ruff: noqa: N818 - the names are those of the kinds
-
 from __future__ import annotations
 
 import enum

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 _PLAN = re.compile(r"(?P<name>[a-z0-9_.-]+)=(?P<action>kill|raise)(?:@(?P<nth>[1-9][0-9]*))?", re.ASCII)
 
 
-class FaultInjected(Exception):  # noqa: N818 - no error of the product
+class FaultInjected(Exception):
     """Raised by a point whose plan says `raise`; no code of the product catches it by name."""
 
 

@@ -93,5 +93,5 @@ class Sender:
             self._pump.cancel()
 
 
-class _CallIsOver(Exception):  # noqa: N818 - no error: the call's own end says what there is to say
+class _CallIsOver(Exception):
     """Ends the sending."""
