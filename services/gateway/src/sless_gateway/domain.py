@@ -6,7 +6,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Protocol
 
 from sless_platform.identity import Principal
 
@@ -250,12 +250,3 @@ class Reply:
     invocation_id: str
     first: bytes
     complete: bool
-
-
-_CROCKFORD: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-
-
-def invocation_id(now_ms: int, randomness: int) -> str:
-    """A ULID (github.com/ulid/spec): 26 characters, ordered by time. `randomness`: 80 random bits."""
-    number = now_ms << 80 | randomness
-    return "".join(_CROCKFORD[number >> shift & 31] for shift in range(125, -1, -5))

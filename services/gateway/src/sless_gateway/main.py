@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 import socket
-import time
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from typing import Final
 
+from sless_calls.ids import new_invocation_id
 from sless_contracts.rpc import ServiceRpc
 from sless_platform import faults, logging, telemetry
 from sless_platform.process import notify_ready, run_service, stop_signals
@@ -27,7 +26,6 @@ from sless_gateway.application.callers import Callers
 from sless_gateway.application.calls import Calls
 from sless_gateway.application.functions import Resources
 from sless_gateway.application.uploads import Uploads
-from sless_gateway.domain import invocation_id
 from sless_gateway.http_api.api import Api
 from sless_gateway.http_api.app import HttpApi
 from sless_gateway.http_api.metrics import Metrics
@@ -102,7 +100,7 @@ def _api(settings: GatewaySettings, channels: dict[str, RpcChannel], invoker: In
         metrics=Metrics(lambda: calls.in_flight),
         archive_bytes=settings.archive_bytes,
         request_bytes=settings.request_bytes,
-        new_invocation_id=lambda: invocation_id(time.time_ns() // 1_000_000, secrets.randbits(80)),
+        new_invocation_id=lambda: new_invocation_id(_now()),
     )
 
 
