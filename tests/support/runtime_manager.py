@@ -75,11 +75,18 @@ class Backend(MemoryRuntimeBackend):
 class Link:
     """InstanceLink to an instance in memory."""
 
-    def __init__(self, max_concurrency: int) -> None:
+    def __init__(self, max_concurrency: int, is_lost: Callable[[], bool]) -> None:
         loop = asyncio.get_running_loop()
+        self._is_lost = is_lost
         self.max_concurrency = max_concurrency
         self.departing: asyncio.Future[None] = loop.create_future()
         self.closed: asyncio.Future[None] = loop.create_future()
+
+    async def lost(self) -> str:
+        """See InstanceLink."""
+        while not self._is_lost():
+            await asyncio.sleep(2)
+        return "the test says so"
 
     def close(self) -> None:
         """See InstanceLink."""
@@ -115,12 +122,8 @@ class Probes:
         if isinstance(verdict, Exception):
             raise verdict
         on_lines([LogLine(virtual_now(), "stdout", "loaded")])
-        link = self.links[handle.instance_id] = Link(handle.max_concurrency)
+        link = self.links[handle.instance_id] = Link(handle.max_concurrency, lambda: handle.address in self.unreachable)
         return link
-
-    def reachable(self, address: str) -> bool:
-        """See Prober."""
-        return address not in self.unreachable
 
 
 class MemoryRegistry:

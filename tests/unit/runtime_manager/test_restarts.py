@@ -45,12 +45,20 @@ def test_a_failed_start_is_told_and_paused_for_until_an_instance_is_ready() -> N
     restarts.start_failed("no such module", NOW, after(1))
     assert (restarts.failure, restarts.troubled) == ("no such module", True)
     assert restarts.pause(after(1)) == timedelta(seconds=1)
-    restarts.forgive()
+    restarts.became_ready()
     assert (restarts.failure, restarts.troubled) == ("", False)
 
 
-def test_what_the_platform_could_not_do_is_no_failure_of_the_function() -> None:
-    restarts = Restarts()
-    restarts.postponed("no memory left", NOW, NOW)
-    assert (restarts.failure, restarts.obstacle) == ("", "no memory left")
-    assert restarts.pause(NOW) == timedelta(seconds=1)
+def test_what_the_platform_could_not_do_is_no_failure_of_the_function_and_tried_again_soon() -> None:
+    restarts, pauses = Restarts(), []
+    for _ in range(7):
+        restarts.postponed("no memory left", NOW)
+        pause = restarts.pause(NOW)
+        assert pause is not None
+        pauses.append(pause.total_seconds())
+        assert (restarts.failure, restarts.obstacle) == ("", "no memory left")
+        restarts.retried()
+    assert pauses == [0.25, 0.5, 1, 2, 4, 4, 4]
+    restarts.became_ready()
+    restarts.postponed("no memory left", NOW)
+    assert restarts.pause(NOW) == timedelta(seconds=0.25)

@@ -16,6 +16,7 @@ from sless_platform import faults, logging, telemetry
 from sless_platform.errors import PlatformError
 from sless_platform.process import notify_ready, run_service, stop_signals
 from sless_platform.rpc.client import RpcChannel
+from sless_platform.rpc.server import RpcServer
 
 from sless_runtime_manager.adapters.function_log import FileFunctionLogs
 from sless_runtime_manager.adapters.local import LocalRuntimeBackend
@@ -62,15 +63,18 @@ async def serve(settings: RuntimeManagerSettings) -> None:
         )
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(manager.run())
-            tasks.create_task(_report_isolation(backend))
+            others = [
+                tasks.create_task(_report_isolation(backend)),
+                tasks.create_task(_say_when_serving(tools, server)),
+            ]
             await server.start()
-            server.health.set("", True)
             notify_ready(settings.ready_fd)
             await stop.wait()
             server.health.set("", False)
             tools.board.close()
             await server.stop(_GRACE)
-            running.cancel()
+            for task in (running, *others):
+                task.cancel()
     await backend.close()
     await asyncio.to_thread(telemetry.shutdown)
 
@@ -95,6 +99,12 @@ def _steady_clock() -> Callable[[], datetime]:
     """The time of day, as it goes on from now: a clock that is set meanwhile lengthens no pause and ends no instance."""
     begin = datetime.now(UTC) - timedelta(seconds=time.monotonic())
     return lambda: begin + timedelta(seconds=time.monotonic())
+
+
+async def _say_when_serving(tools: Tools, server: RpcServer) -> None:
+    """Before it is known what runs, nobody can be told of it."""
+    await tools.board.opened.wait()
+    server.health.set("", True)
 
 
 async def _report_isolation(backend: RuntimeBackend) -> None:

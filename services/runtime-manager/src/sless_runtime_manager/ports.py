@@ -187,6 +187,11 @@ class InstanceLink(Protocol):
     departing: asyncio.Future[None]
     closed: asyncio.Future[None]
 
+    async def lost(self) -> str:
+        """Returns, with the reason, once new callers can't use the instance although the connection is open: somebody has removed
+        its socket, or it gives no sign of life."""
+        ...
+
     def close(self) -> None:
         """Close the connection at once; the instance lives on."""
         ...
@@ -200,10 +205,6 @@ class Prober(Protocol):
 
         `on_lines` is given lines that belong to no call. Raises HandlerNotLoaded and InstanceUnreachable.
         """
-        ...
-
-    def reachable(self, address: str) -> bool:
-        """Whether callers still find something at that address; a look at this machine only, nothing is connected to."""
         ...
 
 

@@ -8,6 +8,8 @@ from typing import Final
 
 _FIRST_PAUSE: Final = timedelta(seconds=1)
 _LONGEST_PAUSE: Final = timedelta(seconds=30)
+_FIRST_POSTPONEMENT: Final = timedelta(milliseconds=250)
+_LONGEST_POSTPONEMENT: Final = timedelta(seconds=4)
 _HEALTHY: Final = timedelta(seconds=60)
 
 
@@ -24,6 +26,7 @@ class Restarts:
     obstacle: str = ""
     start_after: datetime | None = None
     _troubles: int = 0
+    _postponements: int = 0
     _last_at: datetime | None = None
 
     def pause(self, now: datetime) -> timedelta | None:
@@ -46,14 +49,20 @@ class Restarts:
         self.failure = message
         self._count(started_at, now, at_least=2)
 
-    def postponed(self, message: str, started_at: datetime, now: datetime) -> None:
+    def postponed(self, message: str, now: datetime) -> None:
         """The platform could not start an instance now. The function is not at fault, so there is no failure to tell."""
         self.obstacle = message
-        self._count(started_at, now, at_least=2)
+        self._postponements += 1
+        self.start_after = now + _doubled(_FIRST_POSTPONEMENT, self._postponements, _LONGEST_POSTPONEMENT)
 
-    def forgive(self) -> None:
-        """A new start is under way, or was successful: what was wrong before isn't to be told any more."""
+    def retried(self) -> None:
+        """A new start is under way: what was wrong before isn't to be told any more."""
         self.failure = self.obstacle = ""
+
+    def became_ready(self) -> None:
+        """An instance answered its probe."""
+        self.retried()
+        self._postponements = 0
 
     def _count(self, started_at: datetime, now: datetime, at_least: int) -> None:
         # Instances that die together (one bad call to each) are one trouble, not many.
@@ -66,5 +75,9 @@ class Restarts:
 def _pause(troubles: int) -> timedelta:
     if troubles <= 1:
         return timedelta(0)
-    doubled: timedelta = _FIRST_PAUSE * 2.0 ** min(troubles - 2, 10)
-    return min(doubled, _LONGEST_PAUSE)
+    return _doubled(_FIRST_PAUSE, troubles - 1, _LONGEST_PAUSE)
+
+
+def _doubled(initial: timedelta, times: int, longest: timedelta) -> timedelta:
+    doubled: timedelta = initial * 2.0 ** min(times - 1, 16)
+    return min(doubled, longest)

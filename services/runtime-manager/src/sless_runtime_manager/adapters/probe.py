@@ -17,17 +17,22 @@ from sless_runtime_manager.ports import InstanceHandle, LogLine
 _ROLE: Final = "runtime-manager"
 _WITHOUT_BOUND: Final = timedelta(days=1)
 _UNIX: Final = "unix:"
+_LOOKS_A_PING: Final = 5
 
 
 class ProtocolLink:
     """InstanceLink over a connection of sless_calls."""
 
-    def __init__(self) -> None:
+    def __init__(self, look_every: timedelta, silence: timedelta) -> None:
+        """See ProtocolProber."""
         loop = asyncio.get_running_loop()
+        self._look_every = look_every
+        self._silence = silence
         self.max_concurrency = 0
         self.departing: asyncio.Future[None] = loop.create_future()
         self.closed: asyncio.Future[None] = loop.create_future()
         self._connection: Connection | None = None
+        self._address = ""
 
     async def open(self, handle: InstanceHandle, on_lines: Callable[[Sequence[LogLine]], None]) -> None:
         """See Prober."""
@@ -50,26 +55,60 @@ class ProtocolLink:
                 f"the instance at {handle.address} calls itself {connection.hello.instance!r}, not {handle.instance_id!r}"
             )
         self._connection = connection
+        self._address = handle.address
         self.max_concurrency = connection.hello.max_concurrency
+
+    async def lost(self) -> str:
+        """See InstanceLink. Nothing tells of a socket that was removed, or of a process that hangs: both are looked for."""
+        looks = 0
+        while True:
+            await asyncio.sleep(self._look_every.total_seconds())
+            looks += 1
+            if not _exists(self._address):
+                return f"its socket {self._address} is gone"
+            if looks % _LOOKS_A_PING == 0 and not await self._answers():
+                return f"no sign of life for {self._silence.total_seconds():g} s"
 
     def close(self) -> None:
         """See InstanceLink."""
         if self._connection is not None:
             self._connection.abort()
 
+    async def _answers(self) -> bool:
+        """Whether it answers in time; a connection that is closed is told of by `closed`."""
+        if self._connection is None:
+            return True
+        try:
+            async with asyncio.timeout(self._silence.total_seconds()):
+                await self._connection.ping()
+        except TimeoutError:
+            return False
+        except NotReachable:
+            await self.closed
+        return True
+
 
 class ProtocolProber:
     """Prober over the instance protocol."""
 
+    def __init__(
+        self, look_every: timedelta = timedelta(seconds=2), silence: timedelta = timedelta(seconds=30)
+    ) -> None:
+        """How often a ready instance's socket is looked for (every fifth time it is asked for a sign of life as well), and how
+        long it may take to give one before it is lost."""
+        self._look_every = look_every
+        self._silence = silence
+
     async def open(self, handle: InstanceHandle, on_lines: Callable[[Sequence[LogLine]], None]) -> ProtocolLink:
         """See Prober."""
-        link = ProtocolLink()
+        link = ProtocolLink(self._look_every, self._silence)
         await link.open(handle, on_lines)
         return link
 
-    def reachable(self, address: str) -> bool:
-        """See Prober. Only unix sockets can be looked at."""
-        return not address.startswith(_UNIX) or Path(address.removeprefix(_UNIX)).exists()
+
+def _exists(address: str) -> bool:
+    """Only unix sockets can be looked at."""
+    return not address.startswith(_UNIX) or Path(address.removeprefix(_UNIX)).exists()
 
 
 def _line(line: WireLine) -> LogLine:

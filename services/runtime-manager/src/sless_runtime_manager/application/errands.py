@@ -14,7 +14,7 @@ from sless_platform.logging import get_logger
 T = TypeVar("T")
 log = get_logger(__name__)
 
-_PAUSES: Final = Backoff(initial=timedelta(milliseconds=100), maximum=timedelta(seconds=10))
+_PAUSES: Final = Backoff(initial=timedelta(milliseconds=100), maximum=timedelta(seconds=2))
 
 
 async def until_answered(what: str, function_uid: str, ask: Callable[[], Awaitable[T]]) -> T:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import enum
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from sless_platform.errors import PlatformError, Unavailable
@@ -13,6 +11,7 @@ from sless_platform.faults import fault_point
 from sless_platform.logging import get_logger
 
 from sless_runtime_manager.application import explain
+from sless_runtime_manager.application.fate import End, Fate, was_taken_away
 from sless_runtime_manager.application.lines import LineCutter
 from sless_runtime_manager.application.tools import Tools
 from sless_runtime_manager.application.waiting import abandon, first
@@ -29,29 +28,6 @@ from sless_runtime_manager.ports import (
 )
 
 log = get_logger(__name__)
-
-
-class Fate(enum.Enum):
-    """Why an instance is no more.
-
-    LEFT        it was asked to go, or asked to go itself.
-    CRASHED     it was ready and ended, or stopped answering.
-    NOT_LOADED  it was never ready, and the function is at fault.
-    POSTPONED   it was never ready, and the platform is at fault.
-    """
-
-    LEFT = "left"
-    CRASHED = "crashed"
-    NOT_LOADED = "not loaded"
-    POSTPONED = "postponed"
-
-
-@dataclass(frozen=True, slots=True)
-class End:
-    """How an instance's life ended. `message`: for people."""
-
-    fate: Fate
-    message: str = ""
 
 
 class _NeverReadyError(Exception):
@@ -98,7 +74,6 @@ class Instance:
         loop = asyncio.get_running_loop()
         self._departure: asyncio.Future[int] = loop.create_future()
         self._hurried: asyncio.Future[None] = loop.create_future()
-        self._lost: asyncio.Future[None] = loop.create_future()
         self._ended: asyncio.Future[InstanceEnded] = loop.create_future()
 
     @property
@@ -128,12 +103,6 @@ class Instance:
         """It is going already: ask anew how long that may take."""
         if not self._hurried.done():
             self._hurried.set_result(None)
-
-    def check(self) -> None:
-        """Look whether callers can still find it. One whose socket somebody has removed has to be replaced."""
-        if self.stage is Stage.READY and not self._lost.done() and not self._tools.prober.reachable(self._address):
-            log.warning("an instance's socket is gone", instance=self.instance_id, address=self._address)
-            self._lost.set_result(None)
 
     def ended(self, event: InstanceEnded) -> None:
         """The backend says that it is gone."""
@@ -230,28 +199,37 @@ class Instance:
         event = self._ended.result()
         if self._departure.done():
             return End(Fate.LEFT)
-        if event.exit_code is None and event.signal is None:
+        if was_taken_away(event):
             return End(Fate.POSTPONED, event.message)
         return End(Fate.NOT_LOADED, explain.ended_before_ready(event, self._memory_mb))
 
     # From readiness on.
 
     async def _serve(self, link: InstanceLink) -> End:
-        await first(self._departure, self._ended, link.closed, link.departing, self._lost)
+        lost = asyncio.ensure_future(link.lost())
+        try:
+            await first(self._departure, self._ended, link.closed, link.departing, lost)
+            if lost.done():
+                log.warning("instance cannot be used any more", instance=self.instance_id, why=lost.result())
+            return await self._end_of_service(link, wants_to_go=link.departing.done() or lost.done())
+        finally:
+            await abandon(lost)
+
+    async def _end_of_service(self, link: InstanceLink, *, wants_to_go: bool) -> End:
         if self._departure.done():
             await self._withdrawn(self._departure.result())
             return await self._finish()
-        if (link.departing.done() or self._lost.done()) and not self._ended.done():
-            # It wants to go (a call that can't be stopped holds it), or nobody new can reach it: whoever keeps it starts another.
+        if wants_to_go and not self._ended.done():
+            # A call that can't be stopped holds it, or it can't be reached any more: whoever keeps it starts another.
             self.stage = Stage.LEAVING
             self._on_change(self)
             return await self._finish()
         await first(self._ended, within=self._tools.times.end_notice)
-        if not self._ended.done():
-            await self._stop()
-        return End(
-            Fate.CRASHED, explain.how(self._ended.result()) if self._ended.done() else "it closed its connection"
-        )
+        if self._ended.done():
+            fate = Fate.POSTPONED if was_taken_away(self._ended.result()) else Fate.CRASHED
+            return End(fate, explain.how(self._ended.result()))
+        await self._stop()
+        return End(Fate.CRASHED, "it closed its connection")
 
     async def _withdrawn(self, revision: int) -> None:
         applied = asyncio.ensure_future(self._tools.board.applied(revision))

@@ -10,7 +10,8 @@ from sless_platform.faults import fault_point
 from sless_platform.logging import get_logger
 
 from sless_runtime_manager.application.errands import until_answered
-from sless_runtime_manager.application.instance import Fate, Instance
+from sless_runtime_manager.application.fate import Fate
+from sless_runtime_manager.application.instance import Instance
 from sless_runtime_manager.application.state import FunctionState
 from sless_runtime_manager.application.tools import Tools
 from sless_runtime_manager.domain import Function, InstanceSet, Outcome, Phase, Workload

@@ -23,7 +23,6 @@ log = get_logger(__name__)
 
 _PAUSES: Final = Backoff(initial=timedelta(milliseconds=100), maximum=timedelta(seconds=2))
 _ADOPTION_WAIT: Final = timedelta(seconds=5)
-_CHECK_EVERY: Final = timedelta(seconds=2)
 
 
 class RuntimeManager:
@@ -115,13 +114,6 @@ class RuntimeManager:
                 log.warning("the backend can't be followed now", reason=error.reason, error=error.message)
             await asyncio.sleep(next(pauses).total_seconds())
 
-    async def _check_fleet(self) -> None:
-        """Nothing tells of a socket that somebody has removed: it has to be looked at."""
-        while True:
-            await asyncio.sleep(_CHECK_EVERY.total_seconds())
-            for instance in list(self.fleet.values()):
-                instance.check()
-
     async def _follow_registry(self) -> None:
         async for changes in self._tools.registry.watch():
             self._apply(changes)
@@ -152,7 +144,6 @@ class RuntimeManager:
         if not self._tools.board.opened.is_set():
             self._tasks.create_task(self._open_board(list(self._keepers.values())))
             self._tasks.create_task(self._follow_backend())
-            self._tasks.create_task(self._check_fleet())
 
     async def _open_board(self, keepers: Sequence[Keeper]) -> None:
         for keeper in keepers:

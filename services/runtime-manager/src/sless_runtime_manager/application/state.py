@@ -7,7 +7,8 @@ from datetime import datetime, timedelta
 
 from sless_platform.errors import PlatformError
 
-from sless_runtime_manager.application.instance import End, Fate, Instance
+from sless_runtime_manager.application.fate import End, Fate
+from sless_runtime_manager.application.instance import Instance
 from sless_runtime_manager.application.tools import Times
 from sless_runtime_manager.domain import Function, InstanceSet, Outcome, Phase, Workload
 from sless_runtime_manager.errors import Disabled, NothingToRun, StartFailed, WorkloadNotFound
@@ -72,11 +73,11 @@ class FunctionState:
 
     def note_start(self, template: str) -> None:
         """An instance is being started."""
-        self._restarts_of(template).forgive()
+        self._restarts_of(template).retried()
 
     def note_ready(self, instance: Instance, now: datetime) -> None:
         """An instance answered its probe."""
-        self._restarts_of(instance.template).forgive()
+        self._restarts_of(instance.template).became_ready()
         # Idle time counts from here: who deployed the function is about to call it.
         self._demand.note(UNKNOWN_SOURCE, 1, now)
 
@@ -86,7 +87,7 @@ class FunctionState:
         if end.fate is Fate.CRASHED and instance.ready_at is not None:
             restarts.crashed(instance.started_at, instance.ready_at, now)
         elif end.fate is Fate.POSTPONED:
-            restarts.postponed(end.message, instance.started_at, now)
+            restarts.postponed(end.message, now)
         elif end.fate is Fate.NOT_LOADED:
             restarts.start_failed(end.message, instance.started_at, now)
             self._failed = self._failed or self._fails_its_generation(instance.template, others)
