@@ -44,8 +44,6 @@ class Disabled(FailedPrecondition):
 class WatcherTooSlow(Aborted):
     """A watcher did not acknowledge what it was sent; it has to connect again and take everything anew."""
 
-    reason = "WATCHER_TOO_SLOW"
-
 
 class ProbeError(Exception):
     """Why an instance isn't ready."""
