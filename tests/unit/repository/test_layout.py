@@ -10,6 +10,8 @@ from sless_cli.embedded.services import SERVICES as EMBEDDED
 from sless_contracts.wire import SERVICES
 
 ROOT = Path(__file__).parents[3]
+LONGEST_MODULE = 400
+"""Lines. Modules aim at 300; one that has grown past this has more than one job."""
 FOLDERS = sorted(path.parent.name for path in (ROOT / "services").glob("*/pyproject.toml"))
 
 
@@ -58,7 +60,7 @@ def test_modules_stay_readable() -> None:
         for part in ("libs/*/src", "services/*/src", "cli/src", "runtimes/python3.11")
         for top in ROOT.glob(part)
         for path in top.rglob("*.py")
-        if "sless/" not in str(path.relative_to(top)) and (lines := len(path.read_text().splitlines())) > 300
+        if "sless/" not in str(path.relative_to(top)) and (lines := len(path.read_text().splitlines())) > LONGEST_MODULE
     }
 
     assert long == {}
