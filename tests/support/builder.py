@@ -99,15 +99,18 @@ class BuilderPlace:
         """The keys of all stored objects."""
         root = self.folder / "objects"
         found = {path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()}
-        return {name for name in found if name.startswith(folder)}
+        return {name for name in found if name.startswith(folder) and not name.startswith(".tmp/")}
 
     def layer_names(self) -> set[str]:
         """The digests of all unpacked layers."""
         return {f"sha256:{path.name}" for path in (self.folder / "layers").iterdir() if not path.name.startswith(".")}
 
     def leftovers(self) -> list[Path]:
-        """Files of uploads, builds and layers that are under way, or were when their builder was killed."""
-        places = (self.folder / "spool", self.folder / "layers" / ".unpacking", self.folder / "objects" / ".tmp")
+        """Files of uploads, builds and layers that are under way, or were when their builder was killed.
+
+        Not what was half written to the object store then: that goes an hour later.
+        """
+        places = (self.folder / "spool", self.folder / "layers" / ".unpacking")
         return [path for place in places if place.is_dir() for path in place.glob("*/*") if path.name != ".lock"]
 
     async def idle(self) -> None:

@@ -77,13 +77,15 @@ async def settled(place: BuilderPlace) -> None:
 
 
 ONCE = frozenset({1})
+# At some points the worker goes on beside what is killed: its sandbox may be running just then, and has to run again.
+PERHAPS_KILLED_WITH_IT = frozenset({1, 2})
 # How often the sandbox may have run in all, when the builder is killed there once.
 POINTS = {
     "builder.upload.after_store": ONCE,
-    "builder.upload.after_create_version": ONCE,
-    "builder.queue.after_insert": ONCE,
+    "builder.upload.after_create_version": PERHAPS_KILLED_WITH_IT,
+    "builder.queue.after_insert": PERHAPS_KILLED_WITH_IT,
     "builder.build.claimed": ONCE,
-    "builder.report.building_told": frozenset({1, 2}),  # the sandbox may be running just then
+    "builder.report.building_told": PERHAPS_KILLED_WITH_IT,
     "builder.build.before_layer_store": frozenset(
         {2}
     ),  # what it made was never stored: it is made again, and is the same

@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 import pytest
+from sless_builder.adapters.half_written import HalfWrittenObjects
 from sless_builder.adapters.layer_folder import FolderLayerSink
 from sless_builder.adapters.runtime_folder import FolderRuntimes
 from sless_builder.adapters.workspace import FolderWorkspace
 from sless_builder.domain.layers import LayerFile, write_layer
 from sless_platform.errors import FailedPrecondition, Unavailable
+from sless_platform.objects import FileObjectStore
 
 
 @pytest.fixture
@@ -101,6 +103,18 @@ async def test_what_a_killed_process_left_is_removed_and_what_a_living_one_has_i
         workspace.close()
         workspace.close()
     assert list(tmp_path.iterdir()) == []
+
+
+async def test_what_was_half_written_to_the_object_store_goes_when_it_is_old(tmp_path: Path) -> None:
+    objects, hour_ago = FileObjectStore(tmp_path), time.time() - 3_700
+    await objects.put("code/x", b"x")
+    for name in ("old", "new"):
+        (tmp_path / ".tmp" / name).write_bytes(b"half")
+    os.utime(tmp_path / ".tmp" / "old", (hour_ago, hour_ago))
+    await HalfWrittenObjects(tmp_path).sweep()
+    assert [path.name for path in (tmp_path / ".tmp").iterdir()] == ["new"]
+    assert await objects.read("code/x") == b"x"
+    await HalfWrittenObjects(tmp_path / "nothing").sweep()
 
 
 async def test_a_full_disk_is_told_as_the_platforms_fault(tmp_path: Path) -> None:

@@ -286,6 +286,36 @@ async def test_a_worker_that_is_stopped_gives_its_build_back() -> None:
     assert (builds.stopped, await kept.state()) == (1, BuildState.PENDING)
 
 
+class SlowStore(MemoryBuildStore):
+    """A database whose answers take as long as a test wants."""
+
+    claimed = False
+
+    def __init__(self, signals: LocalSignals) -> None:
+        super().__init__(signals)
+        self.answer = asyncio.Event()
+
+    async def claim(self, owner: str, lease: timedelta) -> Claim | None:
+        claim = await super().claim(owner, lease)
+        self.claimed = claim is not None
+        await self.answer.wait()
+        return claim
+
+
+async def test_a_claim_that_is_answered_after_the_worker_was_stopped_is_given_back() -> None:
+    kept, builds = Kept(), Builds(RESULT)
+    kept.store = store = SlowStore(kept.signals)
+    await kept.queue(SOURCE)
+    task = asyncio.create_task(kept.worker(builds).run())
+    await until(lambda: store.claimed)
+    task.cancel()
+    await asyncio.sleep(0)
+    store.answer.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert (builds.begun, await kept.state()) == (0, BuildState.PENDING)
+
+
 async def test_two_builds_run_at_once_and_no_more() -> None:
     kept, builds = Kept(), Builds(None)
     await kept.queue(*(source(number) for number in range(1, 5)))
@@ -535,6 +565,7 @@ class Cleaning:
             store=self.store,
             objects=self.objects,
             sink=self.sink,
+            leftovers=(self.sink,),
             signals=signals,
             kept=lambda: frozenset({self.base}),
             may_sweep=lambda: True,
@@ -588,6 +619,7 @@ async def test_objects_that_nothing_names_go_after_a_day_and_not_before() -> Non
     await world.cleaner.clean()
     assert world.objects.keys == named | {"other/thing", "code/sha256/uploading"}
     assert world.sink.digests == {"sha256:base", "sha256:code"}
+    assert world.sink.swept == 1
     await world.cleaner.sweep()
     world.clock.now += timedelta(hours=25)
     await world.cleaner.clean()

@@ -25,6 +25,7 @@ from sless_platform.process import notify_ready, run_service, stop_signals
 from sless_platform.rpc.client import RpcChannel
 from sless_platform.rpc.server import RpcServer
 
+from sless_builder.adapters.half_written import HalfWrittenObjects
 from sless_builder.adapters.layer_folder import FolderLayerSink
 from sless_builder.adapters.no_compiler import NoCompiler
 from sless_builder.adapters.postgres_store import PostgresBuildStore
@@ -178,6 +179,7 @@ def _assembled(
         store=store,
         objects=objects,
         sink=sink,
+        leftovers=(sink, workspace, HalfWrittenObjects(settings.objects_dir)),
         signals=signals,
         kept=bases.keys,
         may_sweep=lambda: follower.connected,

@@ -349,6 +349,10 @@ class LayerSink(Protocol):
         """Take it away; instances that run from it go on."""
         ...
 
+
+class Leftovers(Protocol):
+    """What nobody uses any more in one place of the machine."""
+
     async def sweep(self) -> None:
         """Remove for good what was taken away long ago, and what killed processes left."""
         ...

@@ -57,7 +57,7 @@ class FolderLayerSink:
         await asyncio.to_thread(self._remove, self._folder(digest))
 
     async def sweep(self) -> None:
-        """See LayerSink."""
+        """See Leftovers."""
         await asyncio.to_thread(self._sweep, time.time() - _KEEP.total_seconds())
 
     def _folder(self, digest: str) -> Path:
@@ -86,7 +86,7 @@ class FolderLayerSink:
             folder.rename(removed / folder.name)
 
     def _sweep(self, before: float) -> None:
-        self._unpacking.sweep()
+        self._unpacking.remove_abandoned()
         for removed in (self._root / _REMOVED).iterdir():
             if removed.stat().st_mtime < before:
                 shutil.rmtree(removed, ignore_errors=True)

@@ -35,7 +35,7 @@ class FolderWorkspace:
         self._lock = (own / _LOCK).open("w")
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         self._own = own
-        self.sweep()
+        self.remove_abandoned()
 
     def close(self) -> None:
         """Remove this process's folder. May be called twice."""
@@ -44,7 +44,11 @@ class FolderWorkspace:
             shutil.rmtree(own, ignore_errors=True)
             self._lock.close()
 
-    def sweep(self) -> None:
+    async def sweep(self) -> None:
+        """See Leftovers."""
+        await asyncio.to_thread(self.remove_abandoned)
+
+    def remove_abandoned(self) -> None:
         """Remove what killed processes left."""
         for folder in self._root.iterdir():
             if folder != self._own and folder.is_dir() and _abandoned(folder):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Final
 
@@ -14,7 +14,7 @@ from sless_platform.objects import ObjectStore
 
 from sless_builder.domain.build import FunctionUid
 from sless_builder.domain.layers import DIGEST_PREFIX, OBJECT_FOLDERS, object_key
-from sless_builder.ports import CLEANUP, Cleanup, LayerSink, Registry, Signals
+from sless_builder.ports import CLEANUP, Cleanup, LayerSink, Leftovers, Registry, Signals
 
 _LOOK_AGAIN: Final = timedelta(seconds=5)
 _SWEEP_EVERY: Final = timedelta(hours=1)
@@ -39,6 +39,7 @@ class Cleaner:
         store: Cleanup,
         objects: ObjectStore,
         sink: LayerSink,
+        leftovers: Sequence[Leftovers],
         signals: Signals,
         kept: Callable[[], frozenset[str]],
         may_sweep: Callable[[], bool],
@@ -47,6 +48,7 @@ class Cleaner:
         self._store = store
         self._objects = objects
         self._sink = sink
+        self._leftovers = leftovers
         self._signals = signals
         self._kept = kept
         self._may_sweep = may_sweep
@@ -86,7 +88,8 @@ class Cleaner:
                     await self._store.suspect(page, _DAY)
                     page = []
         await self._store.suspect(page, _DAY)
-        await self._sink.sweep()
+        for place in self._leftovers:
+            await place.sweep()
 
     async def _sweep_now_and_then(self) -> None:
         if time.monotonic() >= self._next_sweep and self._may_sweep():

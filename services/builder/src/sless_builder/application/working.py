@@ -87,13 +87,25 @@ class Worker:
                 while True:
                     await free.acquire()
                     began = asyncio.get_running_loop().time()
-                    claim = await self._claim()
+                    claim = await self._claimed()
                     if claim is None:
                         free.release()
                         await something.wait(_LOOK_AGAIN)
                     else:
                         work = group.create_task(self._work(claim, began))
                         work.add_done_callback(lambda _work: free.release())
+
+    async def _claimed(self) -> Claim | None:
+        """A claim; one that comes when nobody waits for it any more is given back."""
+        claiming = asyncio.ensure_future(self._claim())
+        try:
+            return await asyncio.shield(claiming)
+        except asyncio.CancelledError:
+            await asyncio.wait([claiming])
+            claim = claiming.result()
+            if claim is not None:
+                await self._release(claim)
+            raise
 
     async def _claim(self) -> Claim | None:
         try:
