@@ -253,6 +253,24 @@ def test_an_async_handler_is_cancelled_at_its_deadline(user: User) -> None:
     until(lambda: user.fn("aslow").json() == ["cancelled"] or None, "the handler to be cancelled", 5)
 
 
+def test_an_async_handler_that_blocks_takes_no_other_call_with_it(user: User) -> None:
+    user.deploy(
+        "blocks",
+        """
+        async def handle(event):
+            while event.get('block'):
+                pass
+            return 'fine'
+        """,
+        timeout_sec=1,
+    )
+
+    assert user.fn("blocks", method="POST", json={"block": True}).status_code == 504
+    after = user.fn("blocks")
+
+    assert (after.status_code, after.text) == (200, "fine")
+
+
 def test_an_answer_streams(user: User) -> None:
     user.deploy(
         "stream",

@@ -13,6 +13,7 @@ from sless_calls.upload import Upload
 
 LogTaker = Callable[[list[LogLine]], None]
 
+_TIMED_OUT: Final = "FUNCTION_TIMEOUT"
 _CREDIT_STEP: Final = frames.WINDOW // 4
 GUARD_SEC: Final = 5.0
 """How long the last frame is waited for after the deadline, and after CANCEL."""
@@ -34,6 +35,9 @@ class Wire(Protocol):
 
     def watch(self, call: "Call") -> None:
         """The call's `due` is new."""
+
+    def doubt(self) -> None:
+        """The instance has ended a call that may be running on: it may be stuck."""
 
     def now(self) -> float:
         """The loop's time in seconds."""
@@ -194,6 +198,8 @@ class Call:
     def on_reply(self, payload: bytes) -> None:
         """REPLY: the answer's head, or the error that ends a body half-way."""
         reply, body = heads.decode_reply(payload)
+        if reply.error is not None and reply.error.type == _TIMED_OUT:
+            self._wire.doubt()
         if self._reply is not None:
             if not reply.end or reply.error is None:
                 raise ProtocolError("a second REPLY did not end its call with an error")

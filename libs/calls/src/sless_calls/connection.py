@@ -54,6 +54,7 @@ class Connection:
         self._opened: asyncio.Future[None] = self._loop.create_future()
         self._pongs: dict[bytes, asyncio.Future[None]] = {}
         self._pings = 0
+        self._doubt: bytes | None = None
         self._draining = False
         self._why: CallError = NotReachable(f"the instance at {address} has not said HELLO yet")
 
@@ -118,6 +119,11 @@ class Connection:
         return self._draining
 
     @property
+    def doubted(self) -> bool:
+        """A sign of life is awaited: until it comes the instance may be stuck, and should get no call."""
+        return self._doubt is not None
+
+    @property
     def closed(self) -> bool:
         """The socket is closed."""
         return self._wire.closed
@@ -156,6 +162,12 @@ class Connection:
         if self.closed:
             raise NotReachable(str(self._why))
         return timedelta(seconds=self._loop.time() - started)
+
+    def doubt(self) -> None:
+        """Ask for a sign of life: a handler that blocks its instance's event loop keeps it from taking calls."""
+        self._pings += 1
+        self._doubt = self._pings.to_bytes(8, "big")
+        self.transmit(frames.frame(frames.PING, 0, self._doubt))
 
     def retire(self) -> None:
         """Send no more calls, tell the instance so, and close when the last one is over."""
@@ -247,8 +259,7 @@ class Connection:
         elif kind == frames.PING:
             self.transmit(frames.frame(frames.PONG, 0, payload))
         elif kind == frames.PONG:
-            if (pong := self._pongs.get(payload)) is not None and not pong.done():
-                pong.set_result(None)
+            self._pong(payload)
         elif kind == frames.LOG and self._hello is not None:
             lines = heads.decode_log(payload)
             if self._on_log is not None:
@@ -257,6 +268,14 @@ class Connection:
             self._drained()
         else:
             raise ProtocolError(f"a frame of type {kind} came out of order")
+
+    def _pong(self, payload: bytes) -> None:
+        if (pong := self._pongs.get(payload)) is not None and not pong.done():
+            pong.set_result(None)
+        if payload == self._doubt:
+            self._doubt = None
+            if self.on_free is not None:
+                self.on_free()
 
     def _greet(self, hello: InstanceHello) -> None:
         if hello.protocol != frames.PROTOCOL:

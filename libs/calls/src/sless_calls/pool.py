@@ -87,7 +87,7 @@ class InstanceSet:
         least = math.inf
         for member in self._members.values():
             connection = member.connection
-            if connection is None or connection.draining:
+            if connection is None or connection.draining or connection.doubted:
                 continue
             load = connection.in_flight
             if load < least and load < member.instance.max_concurrency:
