@@ -42,6 +42,7 @@ clean: ## remove everything that was made here (not the data of a platform)
 	rm -rf $(VENV) $(STUBS) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
 $(VENV)/.python:
+	@echo "installing into $(VENV): once, about half a minute"
 	@tools/make-venv.sh $(PYTHON) $(VENV)
 	@touch $@
 

@@ -171,3 +171,26 @@ def test_deleting_a_function_leaves_nothing_of_its_builds(user: User, platform: 
         return [str(path) for path in platform.layout.layers.rglob("handler.py") if marker in path.read_text()]
 
     until(lambda: not traces() or None, "its layers to go")
+
+
+def test_what_went_wrong_is_told_to_the_owner_alone(user: User) -> None:
+    user.create("secretive")
+    user.upload("secretive", {"handler.py": "PASSWORD = = 'line of the code'\n"})
+
+    public = user.fn("secretive")
+    owners = user.request("POST", "/services/secretive/invoke")
+
+    assert (public.status_code, public.json()["code"]) == (503, "NOT_READY")
+    assert "handler.py" not in public.text
+    assert "line of the code" not in public.text
+    assert "handler.py" in owners.json()["error"]
+
+
+@pytest.mark.parametrize("signature", ["event, context, more", "event, *, more"])
+def test_a_handler_that_cannot_be_called_never_becomes_ready(user: User, signature: str) -> None:
+    user.create("wants")
+
+    failed = user.upload("wants", {"handler.py": f"def handle({signature}):\n    return 1\n"})
+
+    assert failed.status_code == 422
+    assert "parameters" in user.get("wants")["message"]

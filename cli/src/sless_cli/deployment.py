@@ -85,6 +85,10 @@ def plan(source: Source, wishes: Wishes) -> Plan:
 def deploy(api: Api, planned: Plan, *, wait: bool, tell: Teller) -> Deployment:
     """Carry the plan out. Raises UsageFault, ApiError, Unreachable, and DeployFailed with the end of the build log."""
     namespace = api.namespace()
+    if planned.name != planned.source.name and not planned.wishes.name:
+        tell.note(f"name: {planned.name} (from {planned.source.name!r})")
+    if ".env" in planned.source.files:
+        tell.note(".env is uploaded with the code: to keep it here, name it in .gitignore")
     tell.step(f"configuring {planned.name}")
     existing = find(api, namespace, planned.name)
     resource = (
@@ -143,6 +147,11 @@ def _update(api: Api, namespace: str, planned: Plan, existing: Answer, tell: Tel
     for _ in range(CONFLICT_TRIES):
         now: dict[str, Any] = existing.json()
         kind = str(now["kind"])
+        if planned.wishes.private and kind != "function":
+            raise UsageFault(
+                f"{planned.name} is a service, and stays one: leave --private out, give another --name, or delete it "
+                f"first (sless service delete {planned.name})"
+            )
         if planned.kind not in {None, kind}:
             tell.note(f"{planned.name} is a {kind} and stays one; delete it first to make it a {planned.kind}")
         kept = {name: now[name] for name in WRITABLE if now.get(name) is not None}

@@ -66,6 +66,9 @@ def load(settings: Settings) -> Handler:
     if not callable(function):
         kind = type(function).__name__
         raise LoadFailed(f"entrypoint {settings.entrypoint!r}: {name!r} is no function but a {kind}")
+    if _unfilled(function):
+        wanted = "more parameters than (event) or (event, context); give the others defaults"
+        raise LoadFailed(f"entrypoint {settings.entrypoint!r}: {name!r} wants {wanted}")
     return Handler(function)
 
 
@@ -150,6 +153,19 @@ def _positional(function: Any) -> int:
     if code.co_flags & _VARARGS:
         return 2
     return int(min(2, max(0, code.co_argcount - _bound(function))))
+
+
+def _unfilled(function: Any) -> int:
+    """How many parameters nothing would be given for: beyond (event, context), keyword-only ones, without a default.
+
+    Asked of plain functions and methods alone; what others want cannot be told from here.
+    """
+    code = getattr(function, "__code__", None)
+    if code is None or hasattr(function, "__wrapped__"):
+        return 0
+    positional = code.co_argcount - _bound(function) - len(function.__defaults__ or ())
+    keywords = code.co_kwonlyargcount - len(function.__kwdefaults__ or ())
+    return int(max(0, positional - 2) + max(0, keywords))
 
 
 def _bound(function: Any) -> int:

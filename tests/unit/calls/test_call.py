@@ -16,6 +16,7 @@ class Wire:
     def __init__(self) -> None:
         self.sent: list[tuple[int, int, bytes]] = []
         self.ended: list[int] = []
+        self.doubts = 0
         self.time = 100.0
         self._parser = frames.FrameParser(lambda *frame: self.sent.append(frame))
 
@@ -27,6 +28,9 @@ class Wire:
 
     def finished(self, call_id: int) -> None:
         self.ended.append(call_id)
+
+    def doubt(self) -> None:
+        self.doubts += 1
 
     def watch(self, call: Call) -> None:
         assert call.due
@@ -246,3 +250,14 @@ async def test_a_cancelled_sender_cancels_the_call() -> None:
     with pytest.raises(asyncio.CancelledError):
         await sending
     assert wire.kinds() == [frames.CANCEL]
+
+
+@pytest.mark.parametrize(("kind", "doubts"), [("FUNCTION_TIMEOUT", 1), ("ValueError", 0)])
+async def test_an_instance_that_ended_a_call_at_its_deadline_is_doubted(kind: str, doubts: int) -> None:
+    wire = Wire()
+    call = new_call(wire)
+
+    call.on_reply(reply(b'{"status": 504, "end": true, "error": {"type": "%s", "message": ""}}' % kind.encode()))
+
+    assert wire.doubts == doubts
+    assert call.over

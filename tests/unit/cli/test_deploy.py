@@ -126,8 +126,8 @@ def test_an_existing_name_keeps_its_kind(sless: RunCli, fake: Fake, hello: Path)
 
     ran = sless("deploy", str(hello), "--private")
 
-    assert ran.code == 0
-    assert "is a service and stays one" in ran.err
+    assert ran.code == 2
+    assert "hello is a service, and stays one" in ran.err
     assert fake.resources[ADA, "hello"]["kind"] == "service"
 
 

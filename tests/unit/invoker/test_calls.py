@@ -230,7 +230,22 @@ async def test_who_waits_is_told_at_once_when_no_instance_can_be_had(world: Worl
     world.ensure_error = FailedPrecondition("hello can't start: no module named x")
 
     with pytest.raises(InstancesUnavailable, match="no module named x"):
+        await world.call(replace(CALL, owner_authenticated=True))
+
+
+async def test_why_a_function_does_not_run_is_told_to_its_owner_alone(world: World) -> None:
+    world.ensure_error = FailedPrecondition("hello can't start: line 7 of its code")
+    with pytest.raises(InstancesUnavailable) as unavailable:
         await world.call()
+
+    world.targets["hello"] = replace(TARGET, served=False, message="line 7 of its code")
+    world.changes.missed()
+    with pytest.raises(NotReady) as never_ready:
+        await world.call()
+    with pytest.raises(NotReady, match="line 7"):
+        await world.call(replace(CALL, trigger=Trigger.INVOKE, owner_authenticated=True))
+
+    assert "line 7" not in unavailable.value.message + never_ready.value.message
 
 
 async def test_who_waits_goes_on_waiting_while_the_runtime_manager_is_away(world: World, tmp_path: Path) -> None:

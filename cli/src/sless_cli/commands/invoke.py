@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
@@ -63,6 +64,10 @@ def _event(data: str | None) -> bytes:
             return Path(data[1:]).read_bytes()
         except OSError as error:
             raise UsageFault(f"cannot read {data[1:]}: {error.strerror}") from error
+    try:
+        json.loads(data)
+    except ValueError as error:
+        raise UsageFault(f"-d is no JSON ({error}): for other bodies give a file, -d @FILE, or stdin, -d -") from None
     return data.encode()
 
 

@@ -126,6 +126,8 @@ def _attached(starter: Starter, front: Callable[[int], int]) -> int:
     os.close(writer)
     if not ended:
         _wait_for(pid)
+    if code == ExitCode.DONE:
+        note("stopped; what was deployed is there again at the next start")
     return code
 
 

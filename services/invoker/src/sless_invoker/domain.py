@@ -104,10 +104,9 @@ def admit(call: Call, target: Target) -> None:
     elif target.max_replicas == 0:
         raise FunctionDisabled(f"{target.name} is switched off (replicas is 0): set replicas above 0 to call it")
     if not target.served:
-        raise NotReady(
-            f"{target.name} has not been ready yet" + (f": {target.message}" if target.message else ""),
-            retry_after=_RETRY_AFTER,
-        )
+        # The message may hold lines of the code: it is the owner's to read.
+        why = f": {target.message}" if target.message and call.owner_authenticated else ""
+        raise NotReady(f"{target.name} has not been ready yet{why}", retry_after=_RETRY_AFTER)
 
 
 def not_found(call: Call) -> FunctionNotFound:

@@ -82,9 +82,17 @@ class Calls:
         head the last two only, and then the body is not whole.
         """
         with self._namespaces.admit(target.namespace), self._instances.of(target.uid).counted():
-            async with aclosing(self._attempts(call, target, body)) as parts:
-                async for part in parts:
-                    yield part
+            try:
+                async with aclosing(self._attempts(call, target, body)) as parts:
+                    async for part in parts:
+                        yield part
+            except InstancesUnavailable as error:
+                if call.owner_authenticated:
+                    raise
+                # Why an instance does not start may hold lines of the code: it is the owner's to read.
+                raise InstancesUnavailable(
+                    f"{target.name} can't be called at the moment: try again later", retry_after=error.retry_after
+                ) from None
 
     async def _attempts(self, call: Call, target: Target, body: Body) -> AsyncGenerator[Reply | bytes, None]:
         until = asyncio.get_running_loop().time() + self._bounds.instance_wait.total_seconds()
