@@ -116,6 +116,11 @@ def test_the_context_is_overridden_by_the_environment(platform: Platform) -> Non
     assert "token" in forged.stderr
 
 
+def test_commands_without_a_folder_mean_the_platform_that_was_started_last(platform: Platform) -> None:
+    assert platform.sless("token").stdout.count(".") == 2
+    assert platform.data.name in platform.sless("status").stdout
+
+
 def test_status_tells_programs_what_runs(platform: Platform) -> None:
     status = platform.status()
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sless_cli.embedded.files import write_private
+from sless_cli.embedded.layout import Layout, layout
 from sless_cli.errors import NotAllowed, UsageFault
 from sless_cli.home import xdg_folder
 
@@ -59,6 +60,12 @@ def load_context(environ: Mapping[str, str]) -> Context:
     if not token:
         raise NotAllowed(f"no token for {endpoint} is known here: set {TOKEN_VARIABLE}")
     return Context(endpoint=endpoint.rstrip("/"), token=token, data_dir=stored.get("data_dir", "") if own else "")
+
+
+def layout_of_known(data: Path | None, environ: Mapping[str, str]) -> Layout:
+    """The folders that `--data` names; without it those of the platform that was started last, else the default ones."""
+    started_last = _stored(config_file(environ)).get("data_dir", "")
+    return layout(data or (Path(started_last) if started_last else None), environ)
 
 
 def _stored(path: Path) -> dict[str, str]:

@@ -205,6 +205,7 @@ async def test_each_write_has_a_request_id_of_its_own(gateway: Gateway) -> None:
         (b"\xff", "byte 0 is not UTF-8"),
         (b'{"a": NaN}', "not valid JSON"),
         (b"[" * 100_000, "nested too deeply"),
+        (b'{"memory_mb": ' + b"9" * 5_000 + b"}", "too many digits"),
         (b"[]", "must be a JSON object"),
         (b"null", "must be a JSON object"),
     ],

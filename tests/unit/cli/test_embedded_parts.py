@@ -165,6 +165,23 @@ def test_a_log_keeps_so_many_files_and_json_lines_as_they_are(tmp_path: Path, mo
     assert (tmp_path / "p.log").read_text().endswith('svc | line 38\n{"n": 39}\n')
 
 
+def test_a_full_disk_costs_lines_of_the_log_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "p.log"
+    path.symlink_to("/dev/full")
+    written = log.PlatformLog(path)
+
+    written.line("svc", "lost")
+    written.line("svc", "lost too")
+    lost = written.lost
+    path.unlink()
+    written._reopen()
+    written.line("svc", "there is room again")
+    written.close()
+
+    assert lost == 2
+    assert path.read_text() == "supervisor | 2 lines could not be written and are lost\nsvc | there is room again\n"
+
+
 def test_a_scram_verifier_is_what_the_rfc_makes_of_a_password() -> None:
     # The exchange of RFC 7677, section 3.
     nonce, salt = "rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0", "W22ZaJ0SNY7soEsUEjb6gQ=="

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import click
 
+from sless_cli.context import layout_of_known
 from sless_cli.embedded import control, lock
-from sless_cli.embedded.layout import Layout, layout
+from sless_cli.embedded.layout import Layout
 from sless_cli.errors import CliError
 from sless_cli.output import progress
 
@@ -22,7 +23,7 @@ _POLL_SEC = 0.02
 @click.option("--data", type=click.Path(path_type=Path), help="Data folder of the platform.")
 def command(*, data: Path | None) -> None:
     """Stop the platform and wait until it has stopped."""
-    where = layout(data, os.environ)
+    where = layout_of_known(data, os.environ)
     holder = lock.holder_of(where.lock)
     if holder is None:
         click.echo(f"no platform runs on {where.data}", err=True)

@@ -10,8 +10,9 @@ from typing import Any
 
 import click
 
+from sless_cli.context import layout_of_known
 from sless_cli.embedded import control, lock
-from sless_cli.embedded.layout import Layout, layout
+from sless_cli.embedded.layout import Layout
 from sless_cli.errors import CliError
 from sless_cli.output import JSON, output_option, print_json, print_table
 
@@ -26,7 +27,7 @@ _OPEN_NETWORK = "Functions share this machine's network: that is no boundary."
 @output_option
 def command(*, data: Path | None, output: str) -> None:
     """Show what runs, and how well functions are kept apart."""
-    status = status_of(layout(data, os.environ))
+    status = status_of(layout_of_known(data, os.environ))
     if output == JSON:
         print_json(status)
     else:

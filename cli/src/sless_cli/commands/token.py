@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 
+from sless_cli.context import layout_of_known
 from sless_cli.embedded import issuer
-from sless_cli.embedded.layout import layout
 from sless_cli.errors import UsageFault
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
@@ -25,7 +25,7 @@ def command(*, sub: str, ttl: str, data: Path | None) -> None:
     """Print a token for the embedded platform."""
     if not 1 <= len(sub) <= 255:
         raise UsageFault(f"--sub must have 1 to 255 characters, not {len(sub)}")
-    signer = issuer.load(layout(data, os.environ).issuer_key)
+    signer = issuer.load(layout_of_known(data, os.environ).issuer_key)
     click.echo(signer.token(sub, duration(ttl), datetime.now(UTC)))
 
 

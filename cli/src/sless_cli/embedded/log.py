@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import deque
+from contextlib import suppress
 from datetime import UTC, datetime
 from io import FileIO
 from pathlib import Path
@@ -26,17 +27,31 @@ class PlatformLog:
         self._rotate()
         self._file = self._open()
         self._size = 0
+        self.lost = 0
+        """Lines that could not be written since the last one that could."""
 
     def line(self, source: str, text: str) -> None:
         """One line of this source. A JSON line tells its source itself and stays as it is."""
         entry = (text if text.startswith("{") else f"{source} | {text}") + "\n"
         data = entry.encode(errors="replace")
+        try:
+            self._append(data)
+        except OSError:
+            # A full disk costs lines, counted, and nothing that runs.
+            self.lost += 1
+        if self._echo:
+            with suppress(OSError):
+                sys.stderr.write(entry)
+
+    def _append(self, data: bytes) -> None:
+        if self.lost:
+            missing = f"supervisor | {self.lost} lines could not be written and are lost\n".encode()
+            self._file.write(missing)
+            self.lost = 0
         if self._size and self._size + len(data) > MAX_BYTES:
             self._reopen()
         self._file.write(data)
         self._size += len(data)
-        if self._echo:
-            sys.stderr.write(entry)
 
     def event(self, text: str) -> None:
         """A line of the supervisor itself."""
@@ -51,9 +66,9 @@ class PlatformLog:
         return os.fdopen(handle, "ab", buffering=0)
 
     def _reopen(self) -> None:
-        self._file.close()
         self._rotate()
-        self._file = self._open()
+        before, self._file = self._file, self._open()
+        before.close()
         self._size = 0
 
     def _rotate(self) -> None:

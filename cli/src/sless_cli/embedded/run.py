@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import time
@@ -104,6 +105,7 @@ class Platform:
         prepare(self._where)
         lock = DataLock.take(self._where.lock, self._holder(""))
         closing.callback(lock.release)
+        closing.callback(shutil.rmtree, self._where.run, ignore_errors=True)
         closing.callback(os.close, hold_run_folder(self._where))
         listener = closing.enter_context(open_listener(self._options.host, self._options.port))
         endpoint = endpoint_of(listener, self._options.host)

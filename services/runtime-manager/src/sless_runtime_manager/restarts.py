@@ -1,4 +1,7 @@
-"""When an instance that ended may be replaced: at once the first time, then after growing pauses. Pure."""
+"""When an instance that ended may be replaced: at once the first time, then after pauses. Pure.
+
+The pauses grow to 30 s while instances end before they are ready, and to a second when they had been ready.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import Final
 
 _FIRST_PAUSE: Final = timedelta(seconds=1)
 _LONGEST_PAUSE: Final = timedelta(seconds=30)
+_LONGEST_PAUSE_AFTER_SERVING: Final = timedelta(seconds=1)
 _FIRST_POSTPONEMENT: Final = timedelta(milliseconds=250)
 _LONGEST_POSTPONEMENT: Final = timedelta(seconds=4)
 _HEALTHY: Final = timedelta(seconds=60)
@@ -43,6 +47,8 @@ class Restarts:
         if now - ready_at >= _HEALTHY:
             self._troubles = 0
         self._count(started_at, now, at_least=1)
+        # It did serve: whoever calls must not be able to keep it away from everybody by one bad call now and then.
+        self.start_after = min(self.start_after or now, now + _LONGEST_PAUSE_AFTER_SERVING)
 
     def start_failed(self, message: str, started_at: datetime, now: datetime) -> None:
         """An instance ended, or couldn't load its code, before it was ready."""

@@ -181,4 +181,6 @@ def _position(data: bytes, error: Exception) -> str:
         return f"byte {exact.start} is not UTF-8"
     except RecursionError:
         return "it is nested too deeply"
+    except ValueError:
+        return "a number in it has too many digits"
     return str(error)

@@ -152,4 +152,4 @@ def _by_method(node: _Node, method: str, path: str) -> Route:
         if candidate in node.methods:
             return node.methods[candidate]
     allowed = sorted({*node.methods, *({"HEAD"} if "GET" in node.methods else ())})
-    raise MethodNotAllowed(f"{method} is not possible on {path}; {', '.join(allowed)} are", allowed)
+    raise MethodNotAllowed(f"{method} is not possible on {path}; possible: {', '.join(allowed)}", allowed)

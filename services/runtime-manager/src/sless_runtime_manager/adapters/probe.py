@@ -17,7 +17,7 @@ from sless_runtime_manager.ports import InstanceHandle, LogLine
 _ROLE: Final = "runtime-manager"
 _WITHOUT_BOUND: Final = timedelta(days=1)
 _UNIX: Final = "unix:"
-_LOOKS_A_PING: Final = 5
+_LOOKS_A_PING: Final = 2
 
 
 class ProtocolLink:
@@ -92,7 +92,7 @@ class ProtocolProber:
     """Prober over the instance protocol."""
 
     def __init__(
-        self, look_every: timedelta = timedelta(seconds=2), silence: timedelta = timedelta(seconds=30)
+        self, look_every: timedelta = timedelta(seconds=2), silence: timedelta = timedelta(seconds=12)
     ) -> None:
         """How often a ready instance's socket is looked for (every fifth time it is asked for a sign of life as well), and how
         long it may take to give one before it is lost."""
