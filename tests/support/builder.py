@@ -243,6 +243,7 @@ def upload_messages(archive: bytes, head: pb.UploadHead) -> Iterator[pb.UploadCo
     yield pb.UploadCodeRequest(head=head)
     for start in range(0, len(archive), PIECE_BYTES):
         yield pb.UploadCodeRequest(chunk=archive[start : start + PIECE_BYTES])
+    yield pb.UploadCodeRequest(end=True)
 
 
 @asynccontextmanager

@@ -119,6 +119,8 @@ class FakeBuilder(builder_pb2_grpc.BuilderServiceServicer):
     async def _received(self, messages: AsyncIterator[builder_pb2.UploadCodeRequest]) -> bytes:
         data = bytearray()
         async for message in messages:
+            if message.HasField("end"):
+                return bytes(data)
             if not message.HasField("chunk"):
                 raise InvalidArgument("only the first message may be a head", reason="UPLOAD_MALFORMED")
             self.chunks += 1
@@ -127,7 +129,7 @@ class FakeBuilder(builder_pb2_grpc.BuilderServiceServicer):
                 raise ResourceExhausted("the zip is too large", reason="ARCHIVE_TOO_LARGE", field="code")
             if data.startswith(self.refuse):
                 raise InvalidArgument("the archive is not a zip", reason="ARCHIVE_INVALID", field="code")
-        return bytes(data)
+        raise InvalidArgument("the upload broke off", reason="UPLOAD_MALFORMED")
 
     async def GetBuildLog(
         self, request: builder_pb2.GetBuildLogRequest, _context: Any
@@ -175,9 +177,12 @@ async def _pieces(
         yield head.first_body
     if not head.end:
         async for message in messages:
+            if message.HasField("end"):
+                return
             if not message.HasField("body"):
                 raise InvalidArgument("only the first message may be a head", reason="CALL_MALFORMED")
             yield message.body
+        raise InvalidArgument("the call broke off", reason="CALL_MALFORMED")
 
 
 def reply(

@@ -327,6 +327,10 @@ async def test_an_admin_may_upload_for_others(builder: BuilderClient) -> None:
             pb.UploadCodeRequest(head=pb.UploadHead(namespace=NAMESPACE, name="hello")),
             pb.UploadCodeRequest(chunk=bytes((1 << 20) + 1)),
         ],
+        [
+            pb.UploadCodeRequest(head=pb.UploadHead(namespace=NAMESPACE, name="hello")),
+            pb.UploadCodeRequest(chunk=archives.handler()),
+        ],
     ],
 )
 async def test_messages_out_of_order_are_refused(builder: BuilderClient, messages: list[pb.UploadCodeRequest]) -> None:

@@ -23,13 +23,16 @@ def upload_request(first: pb.UploadCodeRequest | None) -> UploadRequest:
 
 
 async def chunks(messages: AsyncIterator[pb.UploadCodeRequest]) -> AsyncIterator[bytes]:
-    """The archive's pieces. Raises UploadMalformed for anything between them."""
+    """The archive's pieces. Raises UploadMalformed for anything between them, and for a stream that was cut."""
     async for message in messages:
+        if message.WhichOneof("message") == "end":
+            return
         if message.WhichOneof("message") != "chunk":
             raise UploadMalformed("after its head an upload has pieces of the archive alone")
         if len(message.chunk) > MAX_CHUNK_BYTES:
             raise UploadMalformed(f"a piece of {len(message.chunk):,} bytes is too large: send 1 MiB at most")
         yield message.chunk
+    raise UploadMalformed("the upload broke off before the archive's end: send it again")
 
 
 def upload_response(created: CreatedVersion) -> pb.UploadCodeResponse:

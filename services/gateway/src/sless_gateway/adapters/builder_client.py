@@ -46,13 +46,13 @@ class BuilderClient:
             build_only=build_only,
         )
         call = self._stub.UploadCode(metadata=_identity(caller), timeout=NO_DEADLINE)
-        sending = Sending(call, _requests(head, archive), nonsense=pb.UploadCodeRequest())
+        sending = Sending(call, _requests(head, archive))
         storing = asyncio.ensure_future(_stored(call, sending))
         try:
             answer = await sending.outcome(storing)
         finally:
             await sending.stop()
-            await sending.give_up()
+            sending.give_up()
             call.cancel()
             await asyncio.wait({storing})
         return Upload(convert.version(answer.version), answer.created, convert.function(answer.function))
@@ -79,6 +79,7 @@ async def _requests(head: pb.UploadHead, archive: AsyncIterator[bytes]) -> Async
     async for data in archive:
         for start in range(0, len(data), _PIECE_BYTES):
             yield pb.UploadCodeRequest(chunk=data[start : start + _PIECE_BYTES])
+    yield pb.UploadCodeRequest(end=True)
 
 
 async def _stored(call: Any, sending: Sending) -> pb.UploadCodeResponse:

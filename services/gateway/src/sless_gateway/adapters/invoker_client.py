@@ -102,7 +102,7 @@ class StreamedCall:
             head.first_body, head.end = body.held, True
             await self._stream.write(pb.InvokeRequest(head=head))
         else:
-            self._sending = Sending(self._stream, _requests(head, body), nonsense=pb.InvokeRequest())
+            self._sending = Sending(self._stream, _requests(head, body))
         self._take(await self._read())
 
     async def _read(self) -> Any:
@@ -136,7 +136,7 @@ class StreamedCall:
             if self._sending is not None:
                 await self._sending.stop()
                 if not self._ended:
-                    await self._sending.give_up()
+                    self._sending.give_up()
         finally:
             self._let_go()
 
@@ -156,6 +156,7 @@ async def _requests(head: pb.CallHead, body: CallBody) -> AsyncGenerator[pb.Invo
         for start in range(0, len(data), _PIECE_BYTES):
             yield pb.InvokeRequest(body=data[start : start + _PIECE_BYTES])
         data = b"" if body.complete else await body.read()
+    yield pb.InvokeRequest(end=True)
 
 
 def _head(call: Call) -> pb.CallHead:

@@ -1,9 +1,7 @@
-"""The requests of a streaming call, such that a server can never take those that it has for all of them.
+"""The requests of a streaming call, sent by a task of their own.
 
-grpc.aio ends a servicer's request iterator for a cancelled call as it does for a half-close, and only then cancels the
-servicer: for a moment a body that was cut looks like a whole one. And cancelling whoever awaits a call's read or write
-cancels the call. So requests are sent by a task of their own, which is not interrupted while it writes, and a call that
-is given up gets a message that makes no sense before it is cancelled.
+Cancelling whoever awaits a grpc.aio call's read or write cancels the call; the task is not interrupted while it writes.
+The last request says that it is the last, so a call that is given up half-way can't be taken for a whole one.
 """
 
 from __future__ import annotations
@@ -22,16 +20,15 @@ T = TypeVar("T")
 
 
 class Sending:
-    """Sends the requests of one call. `nonsense`: a request that the server must refuse.
+    """Sends the requests of one call.
 
     `sent`: whether all requests have gone out. `broken`: what the requests' own source raised; the call is over then.
     """
 
-    def __init__(self, stream: Any, requests: AsyncGenerator[Any, None], nonsense: Any) -> None:
+    def __init__(self, stream: Any, requests: AsyncGenerator[Any, None]) -> None:
         self.sent = False
         self.broken: Exception | None = None
         self._stream = stream
-        self._nonsense = nonsense
         self._writing = False
         self._stopping = False
         self._task = asyncio.create_task(self._send(requests))
@@ -60,17 +57,11 @@ class Sending:
             self._task.cancel()
             await asyncio.wait({self._task})
 
-    async def give_up(self) -> None:
+    def give_up(self) -> None:
         """End the call unless it is over, or all of its requests have been sent, which is for the caller to cancel."""
         if self.sent or self._stream.done():
             return
-        try:
-            with suppress(PlatformError, TimeoutError):
-                async with asyncio.timeout(_LIMIT_SEC):
-                    await self._stream.write(self._nonsense)
-                    await self._stream.code()
-        finally:
-            self._stream.cancel()
+        self._stream.cancel()
 
     async def _send(self, requests: AsyncGenerator[Any, None]) -> None:
         try:
@@ -80,7 +71,7 @@ class Sending:
                         return
         except Exception as error:  # noqa: BLE001 - raised by outcome()
             self.broken = error
-            await self.give_up()
+            self.give_up()
             return
         with suppress(PlatformError):
             await self._stream.done_writing()

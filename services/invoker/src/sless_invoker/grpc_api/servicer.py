@@ -54,11 +54,14 @@ def _call(head: invoker_pb2.CallHead) -> Call:
 
 async def _pieces(messages: AsyncIterator[invoker_pb2.InvokeRequest]) -> AsyncIterator[bytes]:
     async for message in messages:
+        if message.HasField("end"):
+            return
         if not message.HasField("body"):
             raise CallMalformed("only the first message may be a head")
         _check_size(message.body)
         if message.body:
             yield message.body
+    raise CallMalformed("the call broke off before its body's end")
 
 
 def _check_size(chunk: bytes) -> None:
