@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Iterator
 from importlib import import_module
 from typing import Any
 
-import grpc
 import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -17,6 +16,8 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor, MethodDescri
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from sless_contracts.wire import IDENTITY_METADATA, SERVICES
+from sless_platform.errors import Kind, PlatformError
+from sless_platform.rpc.client import RpcChannel
 
 from tests.support.embedded import Platform, User
 
@@ -63,8 +64,8 @@ def request_for(kind: Descriptor, namespace: str) -> Message:
 
 async def call(
     platform: Platform, service: str, method: MethodDescriptor, metadata: list[tuple[str, str]], namespace: str
-) -> grpc.StatusCode:
-    """How a call of a method with this metadata ends."""
+) -> Kind | None:
+    """How a call of a method with this metadata ends; None: it is served."""
     assert method.containing_service is not None
     assert method.input_type is not None
     request = request_for(method.input_type, namespace)
@@ -74,8 +75,8 @@ async def call(
     async def requests() -> AsyncIterator[Message]:
         yield request
 
-    async with grpc.aio.insecure_channel(f"unix:{platform.layout.service_socket(service)}") as channel:
-        streaming: Any = channel.stream_stream(
+    async with RpcChannel(f"unix:{platform.layout.service_socket(service)}") as channel:
+        streaming: Any = channel.channel.stream_stream(
             path,
             request_serializer=lambda message: message.SerializeToString(),
             response_deserializer=answer_class.FromString,
@@ -83,12 +84,12 @@ async def call(
         running = streaming(requests(), metadata=metadata, timeout=20)
         try:
             async for _ in running:
-                running.cancel()
-                return grpc.StatusCode.OK
-        except grpc.aio.AioRpcError as error:
-            code: grpc.StatusCode = error.code()
-            return code
-    return grpc.StatusCode.OK
+                break
+        except PlatformError as error:
+            return error.kind
+        finally:
+            running.cancel()
+    return None
 
 
 def forged_bearer(genuine: str) -> str:
@@ -121,7 +122,7 @@ def victim(platform: Platform) -> User:
 async def test_no_rpc_is_served_without_identity(platform: Platform, victim: User, rpc: str) -> None:
     service, method = RPCS[rpc]
 
-    assert await call(platform, service, method, [], victim.namespace) is grpc.StatusCode.UNAUTHENTICATED
+    assert await call(platform, service, method, [], victim.namespace) is Kind.UNAUTHENTICATED
 
 
 @pytest.mark.fault(21)
@@ -136,7 +137,7 @@ async def test_no_rpc_is_served_to_a_forged_identity(platform: Platform, victim:
     ]
 
     for metadata in forgeries:
-        assert await call(platform, service, method, metadata, victim.namespace) is grpc.StatusCode.UNAUTHENTICATED
+        assert await call(platform, service, method, metadata, victim.namespace) is Kind.UNAUTHENTICATED
 
 
 @pytest.mark.parametrize("rpc", RPCS)
@@ -146,8 +147,8 @@ async def test_no_rpc_is_served_to_another_user(platform: Platform, victim: User
     code = await call(platform, service, method, [("authorization", f"Bearer {user.token}")], victim.namespace)
 
     if method.name in SERVED_TO_EVERY_USER:
-        assert code is grpc.StatusCode.OK
+        assert code is None
     elif service in TAKES_NO_USERS:
-        assert code is grpc.StatusCode.UNAUTHENTICATED
+        assert code is Kind.UNAUTHENTICATED
     else:
-        assert code is grpc.StatusCode.PERMISSION_DENIED
+        assert code is Kind.PERMISSION_DENIED

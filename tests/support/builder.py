@@ -98,7 +98,9 @@ class BuilderPlace:
     def object_names(self, folder: str = "") -> set[str]:
         """The keys of all stored objects."""
         root = self.folder / "objects"
-        found = {path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()}
+        # os.walk passes over folders that go while it looks, pathlib's rglob does not (in 3.11).
+        files = [Path(where, name) for where, _, names in os.walk(root) for name in names]
+        found = {path.relative_to(root).as_posix() for path in files}
         return {name for name in found if name.startswith(folder) and not name.startswith(".tmp/")}
 
     def layer_names(self) -> set[str]:

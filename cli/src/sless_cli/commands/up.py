@@ -164,16 +164,20 @@ def _forked(body: Callable[[], int], *, closing: int) -> int:
     """Fork a child that runs `body` and ends; its pid. `closing`: the end of the pipe that is not its own."""
     sys.stdout.flush()
     sys.stderr.flush()
+    # An interrupt in the middle of the fork would be told as a traceback: it waits until somebody catches it.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     pid = os.fork()
     if pid:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         return pid
     os.close(closing)
-    _end(body)
+    _end(body, before)
 
 
-def _end(body: Callable[[], int]) -> NoReturn:
+def _end(body: Callable[[], int], mask: set[signal.Signals | int]) -> NoReturn:
     code: int = ExitCode.FAILED
     try:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         code = body()
     except CliError as error:
         note(f"Error: {error.message}")
