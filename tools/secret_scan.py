@@ -24,7 +24,7 @@ PLUGINS = [
     )
 ]
 INDEX = re.compile(r"https?://[\w.-]*(?:pypi|npmjs|pythonhosted|goproxy|proxy\.golang)[\w.-]*")
-HOME = re.compile(r"/(?:home|Users)/(?!(?:u|user|you|me)\b)[a-z][\w-]*/|/root/\.\w")
+HOME = re.compile(r"/(?:home|Users)/(?!(?:u|user|you|me)\b)[a-z][\w-]*/|/(?:root)/\.\w")
 ALLOW = "secret-scan: allow"  # on the line, or beside it
 
 

@@ -103,7 +103,7 @@ def test_an_instance_killed_by_hand_is_replaced_within_seconds(fragile: Platform
 
     os.kill(victim, signal.SIGKILL)
 
-    until(lambda: _instance_answers(user, before), "another instance", 10)
+    assert until(lambda: _instance_answers(user, before), "another instance", 10)
 
 
 def _instance_answers(user: User, not_this: str) -> bool | None:

@@ -197,6 +197,8 @@ async def test_stopping_what_is_gone_is_no_error(backend: RuntimeBackend) -> Non
     await backend.stop(handle.instance_id, grace=NO_GRACE)
     await backend.stop(handle.instance_id, grace=NO_GRACE)
 
+    assert list(await backend.list()) == []
+
 
 async def test_an_exit_is_told_with_its_code_and_last_words(machine: Machine, backend: RuntimeBackend) -> None:
     async with watching(backend) as following:

@@ -115,7 +115,7 @@ ATTEMPTS: dict[str, Callable[[], str]] = {
     "read any memory map": lambda: any_of(others(), lambda pid: read(f"/proc/{pid}/maps")),
     "read any memory": lambda: any_of(others(), read_pages),
     "read any descriptor table": lambda: any_of(others(), lambda pid: str(os.listdir(f"/proc/{pid}/fd"))),
-    "look through any root": lambda: any_of(others(), lambda pid: str(os.listdir(f"/proc/{pid}/root/"))),
+    "look through any root": lambda: any_of(others(), lambda pid: str(os.listdir(f"/proc/{pid}/root"))),
     "read the reaper's environment": lambda: read("/proc/1/environ"),
     "trace any process": lambda: any_of(others(), lambda pid: str(libc("ptrace", 16, int(pid), None, None))),
     "signal the launcher": lambda: called(os.kill, GIVEN["launcher_pid"], 0),
