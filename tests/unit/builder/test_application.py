@@ -387,13 +387,13 @@ class FakeRegistry:
         self.state: BuildState | None = BuildState.BUILT
 
     async def function(self, target: Target) -> FunctionInfo:
-        raise NotImplementedError
+        raise AssertionError("nothing here may ask for this")
 
     async def version(self, target: Target, number: int) -> VersionInfo:
-        raise NotImplementedError
+        raise AssertionError("nothing here may ask for this")
 
     async def create_version(self, version: NewVersion) -> CreatedVersion:
-        raise NotImplementedError
+        raise AssertionError("nothing here may ask for this")
 
     async def report(self, report: Report) -> BuildState | None:
         if self.away:
@@ -498,11 +498,11 @@ class MemoryObjects:
         return 0
 
     async def get(self, key: str) -> AsyncIterator[bytes]:
-        raise NotImplementedError
+        raise AssertionError("nothing here may ask for this")
         yield b""
 
     async def read(self, key: str) -> bytes:
-        raise NotImplementedError
+        raise AssertionError("nothing here may ask for this")
 
     async def exists(self, key: str) -> bool:
         return key in self.keys
