@@ -8,7 +8,7 @@ STUBS := libs/contracts/src/sless
 export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
-.PHONY: help install dev up test lint fmt proto lock docs clean
+.PHONY: help install dev up test bench lint fmt proto lock docs clean
 
 help: ## what each verb does
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  \033[1m%-10s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,6 +23,9 @@ up: install ## start the platform here, deploy examples/hello-python, print its 
 test: dev ## lint, unit, contract, integration and end-to-end tests
 	@tools/lint.sh
 	@$(BIN)/pytest $(ARGS)
+
+bench: dev ## figures beside their peers, as docs/performance.md shows them (wrk is needed; ARGS names single ones)
+	@$(BIN)/python -m tests.bench.figures $(ARGS)
 
 lint: dev ## import contracts, ruff, mypy --strict, buf, secret scan
 	@tools/lint.sh

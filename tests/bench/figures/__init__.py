@@ -1,0 +1,1 @@
+"""`make bench`: figures of the whole platform, each beside its peer in the same run."""
