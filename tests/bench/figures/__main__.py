@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
-from tests.bench.figures import memory, starting, warm
+from tests.bench.figures import cold, memory, starting, warm
 from tests.bench.figures.table import Figure, rendered
 
 MEASUREMENTS: Mapping[str, Callable[[], Sequence[Figure]]] = {
+    "cold": cold.measure,
     "starting": starting.measure,
     "memory": memory.measure,
     "warm": warm.measure,
