@@ -9,7 +9,7 @@ from sless_registry.domain import lifecycle
 from sless_registry.domain.lifecycle import NewVersion, Upload
 from sless_registry.domain.record import Record
 from sless_registry.domain.reports import BuildReport, StatusReport, build_reported, status_reported
-from sless_registry.domain.resources import Configuration, Kind, Phase, Replicas, VersionState
+from sless_registry.domain.resources import BuildError, Configuration, Kind, Phase, Replicas, VersionState
 
 NAMESPACE = "sless-cdd874dfa31ba6ca"
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -56,12 +56,15 @@ def uploaded(record: Record, seed: str = "a", *, build_only: bool = False, kept:
     return after
 
 
-def reported(record: Record, number: int, state: VersionState, *, attempt: int = 1, message: str = "") -> Record:
-    """The record after a build report about a version."""
+def reported(
+    record: Record, number: int, state: VersionState, *, attempt: int = 1, message: str = "", reason: str = ""
+) -> Record:
+    """The record after a build report about a version; `reason`: why it failed."""
     version = record.version(number)
     assert version is not None
     layers = ("sha256:base", f"sha256:{number}") if state is VersionState.BUILT else ()
-    report = BuildReport(version.uid, attempt, state, message, layers=layers)
+    error = BuildError(reason, message) if reason else None
+    report = BuildReport(version.uid, attempt, state, message, error, layers=layers)
     return build_reported(record, report, at(100))
 
 

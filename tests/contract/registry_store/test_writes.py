@@ -140,6 +140,9 @@ async def test_versions_that_are_dropped_are_gone(store: Store) -> None:
 
     assert await store.version(record.function.uid, 1) is None
     assert [version.number for version in await store.versions(record.function.uid, before=0, limit=9)] == [2]
+    assert Event(2, ResourceType.VERSION_PURGE, "version-1") in await store.events(after=1, limit=9)
+    page = await store.changes(frozenset({ResourceType.VERSION_PURGE}), after=1, limit=9)
+    assert (page.purged_versions, page.purged, page.versions) == (("version-1",), (), ())
 
 
 @pytest.mark.fault(2)

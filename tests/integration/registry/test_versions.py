@@ -245,6 +245,98 @@ async def test_an_older_version_is_activated_with_its_entrypoint(registry: Runni
     assert not (await version(registry, 2)).active
 
 
+def config(*paths: str, **fields: Any) -> dict[str, Any]:
+    """Configuration that comes with an upload."""
+    return {"config": pb.Function(**fields), "config_mask": FieldMask(paths=paths)}
+
+
+async def test_an_upload_brings_configuration_in_the_same_generation(registry: RunningRegistry) -> None:
+    before = await registry.deployed(env_vars={"A": "1"}, description="kept")
+
+    new = config("entrypoint", "memory_mb", "secret_env", entrypoint="other.handle", memory_mb=256)
+    new["config"].secret_env["S"].value = "s"
+    uploaded = await registry.upload(code="2", **new)
+
+    function = uploaded.function
+    assert (uploaded.created, uploaded.version.entrypoint) == (True, "other.handle")
+    assert (function.generation, function.phase) == (before.generation + 1, pb.PHASE_PENDING)
+    assert (function.entrypoint, function.memory_mb, function.description) == ("other.handle", 256, "kept")
+    assert (dict(function.env_vars), list(function.secret_env)) == ({"A": "1"}, ["S"])
+    await registry.built(uploaded.version)
+    assert (await workload(registry, function)).environment == {"A": "1", "S": "s"}
+
+
+async def test_an_unchanged_upload_with_changed_configuration_builds_nothing(registry: RunningRegistry) -> None:
+    before = await registry.deployed()
+
+    changed = await registry.upload(**config("memory_mb", memory_mb=256))
+    again = await registry.upload(**config("memory_mb", memory_mb=256))
+
+    assert (changed.created, changed.version.version, again.created) == (False, 1, False)
+    assert (changed.function.memory_mb, changed.function.generation) == (256, before.generation + 1)
+    assert again.function == changed.function
+    assert await registry.report(changed.function)
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        (config("memory_mb", memory_mb=5), "memory_mb"),
+        (config("runtime", runtime="cobol"), "runtime"),
+        (config("entrypoint"), "entrypoint"),
+        (config("phase"), "update_mask"),
+        ({"build_only": True, **config("runtime", "timeout", runtime="python3.11")}, "timeout_sec"),
+        ({"build_only": True, **config()}, "config_mask"),
+    ],
+)
+async def test_configuration_that_is_refused_leaves_everything_as_it_is(
+    registry: RunningRegistry, given: dict[str, Any], field: str
+) -> None:
+    before = await registry.deployed()
+
+    with pytest.raises(InvalidArgument) as refused:
+        await registry.upload(code="2", **given)
+
+    assert refused.value.field == field
+    assert await registry.get() == before
+    assert (await version(registry)).version == 1
+
+
+async def test_what_is_only_built_has_an_entrypoint_of_its_own(registry: RunningRegistry) -> None:
+    before = await registry.deployed()
+
+    uploaded = await registry.upload(code="2", build_only=True, **config("entrypoint", entrypoint="other.handle"))
+
+    function = uploaded.function
+    assert uploaded.version.entrypoint == "other.handle"
+    assert (function.entrypoint, function.generation, function.phase) == (
+        *(before.entrypoint, before.generation, before.phase),
+    )
+    await registry.built(uploaded.version)
+    assert (await activate(registry, 2)).function.entrypoint == "other.handle"
+
+
+async def test_an_upload_that_switches_off_is_answered_once_nothing_routes_there(registry: RunningRegistry) -> None:
+    await registry.deployed()
+
+    off = await registry.upload(**config("replicas", replicas=pb.Replicas(min=0, max=0, concurrency=1)))
+
+    assert (off.function.phase, off.function.message) == (pb.PHASE_READY, "switched off: replicas is 0")
+    assert off.function == await registry.get()
+
+
+@pytest.mark.fault(11)
+async def test_the_same_code_is_built_again_unless_it_failed_by_what_is_in_it(registry: RunningRegistry) -> None:
+    await registry.deployed()
+    for reason, again in (("PLATFORM", True), ("SYNTAX_ERROR", False)):
+        failing = (await registry.upload(code="2")).version
+        error = pb.BuildError(reason=reason, message="no")
+        await registry.built(failing, state=pb.VERSION_STATE_FAILED, message="no", error=error, layers=[])
+
+        assert (await registry.upload(code="2")).created == again
+    assert (await registry.get()).phase == pb.PHASE_FAILED
+
+
 async def test_only_so_many_versions_are_kept() -> None:
     async with (
         running_registry(policy=Policy(functions_per_namespace=9, versions_kept=3)) as registry,

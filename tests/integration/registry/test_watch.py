@@ -11,6 +11,7 @@ import pytest
 from sless.registry.v1 import registry_pb2 as pb
 from sless_platform.errors import InvalidArgument, Unavailable
 from sless_registry.application import watching
+from sless_registry.application.means import Policy
 from sless_registry.domain.record import changes
 from sless_registry.ports import Store
 
@@ -44,7 +45,7 @@ def seen(batch: pb.WatchResponse) -> list[str]:
         elif resource == "version":
             told.append(f"{change.version.name}/{change.version.version}")
         else:
-            told.append(change.purged_function_uid)
+            told.append(change.purged_function_uid or change.purged_version_uid)
     return told
 
 
@@ -101,6 +102,18 @@ async def test_a_watcher_gets_only_the_resources_it_asked_for(registry: RunningR
 
     assert (first.revision, seen(first)) == (2, ["a/1"])
     assert {name for batch in told for name in seen(batch)} == {"a"}
+
+
+async def test_a_version_that_is_kept_no_more_is_told_to_who_follows_versions() -> None:
+    policy = Policy(functions_per_namespace=9, versions_kept=1)
+    async with running_registry(policy=policy) as registry, registry.watching("builder", since(0, VERSIONS)) as watch:
+        await registry.create()
+        first = (await registry.upload(code="1")).version
+        await registry.built(first, state=pb.VERSION_STATE_FAILED, layers=[])
+        await registry.upload(code="2")
+        batches = await until(watch, lambda batches: bool(batches) and "hello/2" in seen(batches[-1]))
+
+    assert seen(batches[-1]) == ["hello/2", first.uid]
 
 
 async def test_a_deleted_function_is_told_twice_when_it_is_deleted_and_when_it_is_gone(

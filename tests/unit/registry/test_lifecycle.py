@@ -13,6 +13,7 @@ from sless_registry.domain.resources import Access, Phase, Replicas, VersionStat
 from sless_registry.errors import EtagMismatch, VersionNotBuilt, VersionNotFound
 
 from tests.support.registry_domain import (
+    a_configuration,
     a_record,
     an_upload,
     at,
@@ -292,6 +293,122 @@ def test_the_same_code_again_after_a_failed_build_is_built_again() -> None:
 
     assert (version.number, created) == (2, True)
     assert after.function.phase is Phase.PENDING
+
+
+def failed_by_code(record: Record, number: int) -> Record:
+    return reported(record, number, VersionState.FAILED, message="line 3: oops", reason="SYNTAX_ERROR")
+
+
+def test_the_same_code_again_after_it_failed_by_what_is_in_it_has_failed_again() -> None:
+    broken = failed_by_code(uploaded(serving("a"), "b"), 2)
+
+    after, version, created = lifecycle.uploaded(broken, an_upload("b"), new_version(3))
+
+    assert (version.number, created) == (2, False)
+    assert not changes(broken, after)
+    other, version, created = lifecycle.uploaded(
+        broken, an_upload("b"), new_version(3), a_configuration(entrypoint="other.handle")
+    )
+    assert (version.number, created) == (3, True)
+    assert other.function.phase is Phase.PENDING
+
+
+@pytest.mark.parametrize("reason", ["PLATFORM", "BUILD_TIMEOUT", "RUNTIME_UNAVAILABLE"])
+def test_the_same_code_again_is_built_again_when_something_else_had_a_part_in_its_failure(reason: str) -> None:
+    broken = reported(uploaded(serving("a"), "b"), 2, VersionState.FAILED, reason=reason)
+
+    _, version, created = lifecycle.uploaded(broken, an_upload("b"), new_version(3))
+
+    assert (version.number, created) == (3, True)
+
+
+def test_code_that_fails_again_is_the_outcome_also_when_another_version_was_activated_since() -> None:
+    back = ready(lifecycle.activated(failed_by_code(uploaded(serving("a"), "b"), 2), 1, at(300)))
+
+    after, version, created = lifecycle.uploaded(back, an_upload("b"), new_version(3))
+
+    assert (version.number, created) == (2, False)
+    function = after.function
+    assert (function.phase, function.message, function.settled) == (Phase.FAILED, "line 3: oops", True)
+    assert (function.generation, function.active_version) == (back.function.generation + 1, 1)
+    assert lifecycle.uploaded(after, an_upload("a"), new_version(3))[1].number == 1
+
+
+def test_code_that_fails_again_takes_its_configuration_with_it() -> None:
+    broken = failed_by_code(uploaded(serving("a"), "b"), 2)
+
+    after, _, created = lifecycle.uploaded(broken, an_upload("b"), new_version(3), a_configuration(memory_mb=256))
+
+    assert not created
+    assert after.function.configuration.memory_mb == 256
+    assert (after.function.phase, after.function.settled) == (Phase.FAILED, True)
+    assert after.function.generation == broken.function.generation + 1
+
+
+def test_what_was_cancelled_is_built_again() -> None:
+    cancelled = uploaded(uploaded(serving("a"), "b"), "c")
+
+    _, version, created = lifecycle.uploaded(built(cancelled, 3), an_upload("b"), new_version(4))
+
+    assert (version.number, created) == (4, True)
+
+
+def test_configuration_that_comes_with_code_is_of_the_same_generation() -> None:
+    wanted = a_configuration(memory_mb=256, entrypoint="other.handle")
+
+    after, version, created = lifecycle.uploaded(serving("a"), an_upload("b"), new_version(2), wanted)
+
+    assert created
+    assert (after.function.generation, after.function.configuration) == (3, wanted)
+    assert (version.runtime, version.entrypoint) == ("python3.11", "other.handle")
+
+
+def test_configuration_with_the_same_code_changes_and_nothing_is_built() -> None:
+    served = serving("a")
+
+    after, version, created = lifecycle.uploaded(served, an_upload("a"), new_version(2), a_configuration(memory_mb=256))
+
+    assert (version.number, created) == (1, False)
+    assert after.function.configuration.memory_mb == 256
+    assert (after.function.phase, after.function.generation) == (Phase.DEPLOYING, served.function.generation + 1)
+    same, _, _ = lifecycle.uploaded(served, an_upload("a"), new_version(2), a_configuration())
+    assert not changes(served, same)
+
+
+def test_configuration_with_code_that_is_being_built_waits_for_it() -> None:
+    waiting = uploaded(serving("a"), "b")
+
+    after, version, created = lifecycle.uploaded(
+        waiting, an_upload("b"), new_version(3), a_configuration(memory_mb=256)
+    )
+
+    assert (version.number, created) == (2, False)
+    assert (after.function.phase, after.function.pending_version) == (Phase.PENDING, 2)
+    assert after.function.generation == waiting.function.generation + 1
+
+
+def test_an_upload_that_is_only_built_captures_its_entrypoint_and_leaves_the_function_alone() -> None:
+    served = serving("a")
+    other = a_configuration(entrypoint="other.handle")
+
+    after, version, created = lifecycle.uploaded(served, an_upload("a", build_only=True), new_version(2), other)
+
+    assert (version.entrypoint, created) == ("other.handle", True)
+    assert after.function == replace(served.function, last_version=2)
+    activated = lifecycle.activated(built(after, 2), 2, at(300))
+    assert activated.function.configuration.entrypoint == "other.handle"
+    again, version, created = lifecycle.uploaded(after, an_upload("a", build_only=True), new_version(3), other)
+    assert (version.number, created) == (2, False)
+    assert not changes(after, again)
+
+
+def test_rolled_back_code_serves_again_when_it_is_uploaded_again() -> None:
+    back = ready(lifecycle.activated(ready(built(uploaded(serving("a"), "b"), 2)), 1, at(300)))
+
+    after, version, created = lifecycle.uploaded(back, an_upload("b"), new_version(3))
+
+    assert (version.number, created) == (2, False)
+    assert (after.function.desired_version, after.function.phase) == (2, Phase.DEPLOYING)
 
 
 def test_the_serving_code_again_after_a_failed_build_serves_again() -> None:

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from sless_registry.domain import lifecycle
 from sless_registry.domain.record import Record, changes
 from sless_registry.domain.reports import BuildReport, build_reported, status_reported, switched_off
-from sless_registry.domain.resources import Phase, Replicas, VersionState
+from sless_registry.domain.resources import BuildError, Phase, Replicas, VersionState
 from sless_registry.errors import VersionNotBuilt, VersionNotFound
 
 from tests.support.registry_domain import a_record, an_upload, at, new_version, status
@@ -55,12 +55,18 @@ class Lifecycle(RuleBasedStateMachine):
             busy = [version for version in after.versions if version.unfinished or version.number in needed]
             assert len(after.versions) <= max(KEPT, len(busy))
 
-    @rule(seed=st.sampled_from("abc"), build_only=st.booleans())
+    @rule(seed=st.sampled_from("abc"), build_only=st.booleans(), change=st.sampled_from([{}, *CHANGES]))
     @precondition(lambda self: self.live)
-    def upload(self, seed: str, build_only: bool) -> None:
+    def upload(self, seed: str, build_only: bool, change: dict[str, Any]) -> None:
         number = self.record.function.last_version + 1
+        configuration = replace(self.record.function.configuration, **change)
         after, version, created = lifecycle.uploaded(
-            self.record, an_upload(seed, build_only=build_only), replace(new_version(number), kept=KEPT)
+            self.record, an_upload(seed, build_only=build_only), replace(new_version(number), kept=KEPT), configuration
+        )
+        assert (version.runtime, version.entrypoint) == (configuration.runtime, configuration.entrypoint)
+        assert build_only or after.function.configuration == configuration
+        assert not build_only or replace(after.function, last_version=0) == replace(
+            self.record.function, last_version=0
         )
         assert version in after.versions
         assert created == (version.number == number)
@@ -77,7 +83,8 @@ class Lifecycle(RuleBasedStateMachine):
     def report_build(self, data: st.DataObject, state: VersionState, attempt: int) -> None:
         version = data.draw(st.sampled_from(self.record.versions))
         layers = ("sha256:1",) if state is VersionState.BUILT else ()
-        report = BuildReport(version.uid, attempt, state, layers=layers)
+        error = data.draw(st.sampled_from([None, BuildError("SYNTAX_ERROR", ""), BuildError("PLATFORM", "")]))
+        report = BuildReport(version.uid, attempt, state, layers=layers, error=error)
         after = build_reported(self.record, report, at(self.clock))
         assert build_reported(after, report, at(self.clock + 1)).function == after.function
         if not version.unfinished or attempt < version.attempt:

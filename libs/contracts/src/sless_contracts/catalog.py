@@ -56,6 +56,10 @@ DEFAULTS: Final = {
     "service": KindDefaults(timeout_sec=None, min_replicas=1, max_replicas=1, concurrency=64),
 }
 
+FAULTS_OF_CODE: Final = frozenset({"SYNTAX_ERROR", "ENTRYPOINT_NOT_FOUND"})
+"""Reasons of failed builds that code, runtime and entrypoint alone decide: the same ones would fail again. What a package index, a
+limit or a machine had a part in is not among them."""
+
 NAME_PATTERN: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 NAMESPACE_PATTERN: Final = re.compile(r"sless-[0-9a-f]{16}")
 ENTRYPOINT_PATTERN: Final = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.[A-Za-z_][A-Za-z0-9_]*")

@@ -19,6 +19,7 @@ class ResourceType(enum.IntEnum):
     FUNCTION = 1
     VERSION = 2
     PURGE = 3
+    VERSION_PURGE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,8 @@ class Span:
 class ChangePage:
     """The resources that changed after some revision and up to `revision`, each once, as it is now, in the order of its newest change.
 
-    A resource that has changed again after `revision` is left to the page of that change. `purged`: functions that are gone for good.
+    A resource that has changed again after `revision` is left to the page of that change. `purged`: functions that are gone for good,
+    with their versions. `purged_versions`: versions that are kept no more.
     """
 
     span: Span
@@ -101,6 +103,7 @@ class ChangePage:
     functions: tuple[Function, ...] = ()
     versions: tuple[Version, ...] = ()
     purged: tuple[str, ...] = ()
+    purged_versions: tuple[str, ...] = ()
 
 
 class Transaction(Protocol):

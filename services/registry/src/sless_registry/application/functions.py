@@ -7,15 +7,21 @@ from datetime import timedelta
 
 from sless_platform.identity import Principal, authorise
 
+from sless_registry.application.configuring import (
+    Change,
+    changed_configuration,
+    confirmed,
+    needs_fence,
+    new_configuration,
+)
 from sless_registry.application.means import Means
 from sless_registry.application.mutation import Mutation, Request, mutation
 from sless_registry.application.names import found, locked
-from sless_registry.application.secrets import SecretWriter
 from sless_registry.application.switching import Switching
 from sless_registry.domain import lifecycle, validation
-from sless_registry.domain.drafts import Draft, merged
+from sless_registry.domain.drafts import Draft
 from sless_registry.domain.record import Changes, Record, changes
-from sless_registry.domain.resources import Configuration, Function, Kind
+from sless_registry.domain.resources import Function, Kind
 from sless_registry.errors import FunctionExists, LimitReached
 from sless_registry.ports import Answer
 
@@ -66,12 +72,14 @@ class Functions:
             if answer is None:
                 before = await locked(under_way.transaction, namespace=namespace, name=name, kind=kind)
                 lifecycle.check_etag(before.function, etag)
-                after = self._configured(before, draft, mask, under_way, by=principal.subject)
-                fenced = _needs_fence(before.function, after.function)
+                configuration = changed_configuration(self._means, before.function, Change(draft, mask))
+                new = self._means.new_version(under_way.now)
+                after = lifecycle.configured(before, configuration, by=principal.subject, new=new)
+                fenced = needs_fence(before.function, after.function)
                 answer = await under_way.write(changes(before, after), Answer(after.function, fenced=fenced))
         function = _function(answer)
         self._switching.notice(function)
-        return await self._confirmed(function, within) if answer.fenced else function
+        return await confirmed(self._means, self._switching, function, within) if answer.fenced else function
 
     async def delete(
         self,
@@ -107,14 +115,9 @@ class Functions:
             namespace=validation.namespace_name(namespace),
             name=validation.function_name(name),
             kind=kind,
-            configuration=self._validated(draft, kind, uid, None),
+            configuration=new_configuration(self._means, draft, kind, uid),
             now=self._means.now(),
         )
-
-    def _validated(self, draft: Draft, kind: Kind, uid: str, current: Configuration | None) -> Configuration:
-        stored = {} if current is None else current.secret_env
-        writer = SecretWriter(self._means.sealer, uid, stored)
-        return validation.configuration(draft, kind, stored=stored, store_secret=writer)
 
     async def _make_room(self, under_way: Mutation, made: Function) -> Changes:
         """What must be written besides for the name to be free. Raises FunctionExists, LimitReached."""
@@ -128,22 +131,6 @@ class Functions:
                 f"namespace {made.namespace!r} has {limit} functions and services, which is the most it may have"
             )
         return Changes()
-
-    def _configured(
-        self, before: Record, draft: Draft, mask: frozenset[str], under_way: Mutation, *, by: str
-    ) -> Record:
-        function = before.function
-        wanted = merged(function.configuration, draft, mask)
-        configuration = self._validated(wanted, function.kind, function.uid, function.configuration)
-        return lifecycle.configured(before, configuration, by=by, new=self._means.new_version(under_way.now))
-
-    async def _confirmed(self, function: Function, within: timedelta) -> Function:
-        """The function once its stored change holds everywhere, settled when it is switched off."""
-        await self._means.fence(function.revision, within, done=f"{function.name!r} is changed")
-        if not function.switching_off:
-            return function
-        settled = await self._switching.settle(function.uid, up_to=function.revision)
-        return settled if settled is not None and settled.etag == function.etag else function
 
     async def _deleted(self, under_way: Mutation, namespace: str, name: str, kind: Kind | None, etag: str) -> int:
         """The revision in which the function is, or was, deleted. Raises FunctionNotFound, EtagMismatch."""
@@ -170,11 +157,6 @@ def _replaced(existing: Record, under_way: Mutation) -> Changes:
             metadata={"kind": function.kind},
         )
     return changes(existing, lifecycle.deleted(existing, under_way.now))
-
-
-def _needs_fence(before: Function, after: Function) -> bool:
-    """Whether an update waits until it holds everywhere: it takes access away, or repeats one that may have done so."""
-    return lifecycle.is_tight(after) if before == after else lifecycle.tightens(before, after)
 
 
 def _function(answer: Answer) -> Function:

@@ -81,6 +81,8 @@ class Queries:
     ) -> Function:
         """The function once its newest generation's outcome is known, or after `wait`, or after `within` (None: no such bound).
 
+        One without code is given as it is: nothing of it is under way.
+
         Raises InvalidField, FunctionNotFound also when it is deleted meanwhile.
         """
         function = await self._function(principal, namespace, name, kind)
@@ -92,7 +94,11 @@ class Queries:
         with self._means.feed.following(function.uid) as changed:
             while True:
                 function = await self._live(function)
-                if function.settled or not await self._means.feed.next_change(changed, deadline):
+                if (
+                    function.settled
+                    or not function.code_version
+                    or not await self._means.feed.next_change(changed, deadline)
+                ):
                     return function
 
     async def version(

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+from typing import Final
+
 from sless_platform.identity import Principal, authorise
 
+from sless_registry.application.configuring import Change, changed_configuration, confirmed, needs_fence
 from sless_registry.application.means import Means
 from sless_registry.application.mutation import Request, mutation
 from sless_registry.application.names import locked
 from sless_registry.application.switching import Switching
 from sless_registry.domain import lifecycle, validation
 from sless_registry.domain.lifecycle import Upload
-from sless_registry.domain.record import changes
+from sless_registry.domain.record import Record, changes
 from sless_registry.domain.resources import Function, Kind, Version
 from sless_registry.errors import InvalidField
 from sless_registry.ports import Answer
+
+_CAPTURED: Final = frozenset({"runtime", "entrypoint"})
+_REST_NAMES: Final = {"timeout": "timeout_sec"}
 
 
 class Versions:
@@ -31,15 +38,18 @@ class Versions:
         name: str,
         kind: Kind | None,
         upload: Upload,
+        change: Change | None,
         etag: str,
         request: Request,
+        within: timedelta,
     ) -> tuple[Version, bool, Function]:
         """Record an upload: the version, whether it is new, and the function. The principal has authorised `upload.created_by`.
 
-        Raises InvalidField, FunctionNotFound, EtagMismatch.
+        `change`: configuration that changes in the same generation; one that takes access away is answered once it holds everywhere.
+        Raises InvalidField, FunctionNotFound, EtagMismatch, FencePending.
         """
         authorise(principal, namespace)
-        _check(upload)
+        _check(upload, change)
         # The builder vouches for the user, whose request ids must not meet another user's.
         async with mutation(
             self._means, subject=upload.created_by, method="CreateVersion", request=request
@@ -48,10 +58,13 @@ class Versions:
             if answer is None:
                 before = await locked(under_way.transaction, namespace=namespace, name=name, kind=kind)
                 lifecycle.check_etag(before.function, etag)
-                new = self._means.new_version(under_way.now)
-                after, version, created = lifecycle.uploaded(before, upload, new)
-                answer = await under_way.write(changes(before, after), Answer(after.function, version, created))
-        return self._told(answer)
+                after, version, created = self._uploaded(before, upload, change, under_way.now)
+                fenced = change is not None and not upload.build_only and needs_fence(before.function, after.function)
+                answer = await under_way.write(changes(before, after), Answer(after.function, version, created, fenced))
+        version, created, function = self._told(answer)
+        if answer.fenced:
+            function = await confirmed(self._means, self._switching, function, within)
+        return version, created, function
 
     async def activate(
         self,
@@ -81,6 +94,12 @@ class Versions:
         version, _, function = self._told(answer)
         return function, version
 
+    def _uploaded(
+        self, before: Record, upload: Upload, change: Change | None, now: datetime
+    ) -> tuple[Record, Version, bool]:
+        configuration = None if change is None else changed_configuration(self._means, before.function, change)
+        return lifecycle.uploaded(before, upload, self._means.new_version(now), configuration)
+
     def _told(self, answer: Answer) -> tuple[Version, bool, Function]:
         assert answer.version is not None  # noqa: S101 - every answer here is about a version
         assert answer.function is not None  # noqa: S101
@@ -88,9 +107,22 @@ class Versions:
         return answer.version, answer.created, answer.function
 
 
-def _check(upload: Upload) -> None:
+def _check(upload: Upload, change: Change | None) -> None:
     validation.code_digest(upload.code_sha256)
     if upload.size_bytes <= 0:
         raise InvalidField(f"size_bytes must be at least 1, not {upload.size_bytes}", field="size_bytes")
     if not upload.created_by:
         raise InvalidField("created_by is required", field="created_by")
+    if upload.build_only and change is not None:
+        _check_captured(change.mask)
+
+
+def _check_captured(mask: frozenset[str]) -> None:
+    """A version has a runtime and an entrypoint of its own; all else belongs to the function, which serves on as it is."""
+    others = sorted(mask - _CAPTURED)
+    if others or not mask:
+        field = _REST_NAMES.get(others[0], others[0]) if others else "config_mask"
+        raise InvalidField(
+            f"{field} can't be changed by an upload that is only built: the version takes runtime and entrypoint alone",
+            field=field,
+        )

@@ -36,16 +36,18 @@ class Start:
 class Batch:
     """Changes to apply in this order.
 
-    revision  every change up to it has been sent with this batch; 0 within a snapshot.
-    before    the same for what was sent before this batch.
-    reset     all that was known must be forgotten first.
-    more      more batches of the same snapshot follow.
-    purged    functions that are gone for good.
+    revision         every change up to it has been sent with this batch; 0 within a snapshot.
+    purged           functions that are gone for good, with their versions.
+    purged_versions  versions that are kept no more, while their functions live on.
+    before           every change up to it was sent before this batch.
+    reset            all that was known must be forgotten first.
+    more             more batches of the same snapshot follow.
     """
 
     revision: int
     changed: tuple[Function | Version, ...] = ()
     purged: tuple[str, ...] = ()
+    purged_versions: tuple[str, ...] = ()
     before: int = 0
     reset: bool = False
     more: bool = False
@@ -149,10 +151,10 @@ async def _pages(read: Callable[[str], Awaitable[Sequence[T]]]) -> AsyncIterator
 
 
 def _worth_telling(page: ChangePage, told: int) -> bool:
-    changed = page.functions or page.versions or page.purged
+    changed = page.functions or page.versions or page.purged or page.purged_versions
     return bool(changed) or page.revision - told >= _SILENT_REVISIONS
 
 
 def _batch(page: ChangePage, told: int) -> Batch:
     resources: list[Function | Version] = sorted([*page.functions, *page.versions], key=lambda each: each.revision)
-    return Batch(page.revision, tuple(resources), page.purged, before=told)
+    return Batch(page.revision, tuple(resources), page.purged, page.purged_versions, before=told)

@@ -64,7 +64,7 @@ def configured(record: Record, configuration: Configuration, *, by: str, new: Ne
     record = record.with_function(replace(function, configuration=configuration))
     if source is not None and _built_for(source) != _built_for(configuration):
         upload = Upload(source.code_sha256, source.size_bytes, created_by=by)
-        record = _with_version(record, upload, new)
+        record = _with_version(record, upload, configuration, new)
     return _next_generation(record, new.now)
 
 
@@ -79,21 +79,28 @@ def is_tight(function: Function) -> bool:
     return function.switched_off or _is_closed(function)
 
 
-def uploaded(record: Record, upload: Upload, new: NewVersion) -> tuple[Record, Version, bool]:
+def uploaded(
+    record: Record, upload: Upload, new: NewVersion, configuration: Configuration | None = None
+) -> tuple[Record, Version, bool]:
     """The function with the uploaded code: the record, the version, and whether the version is new.
 
-    Code and configuration that equal those of the newest version which is built or may still be give that version again; it is
-    activated when it does not serve but should.
+    `configuration` (None: as it is) changes in the same generation; of an upload that is only built, runtime and entrypoint matter
+    alone and belong to the version. Code, runtime and entrypoint that equal those of the newest version which is built or may
+    still be give that version again; it is activated when it does not serve but should. So they do when they are those of a
+    version whose build failed for what is in them: it would fail again.
     """
-    same = _same_as_newest(record, upload)
-    if same is not None:
-        record = record if upload.build_only else _served_again(record, same, new.now)
-        return record, _kept(record, same.number), False
-    record = _with_version(record, upload, new)
-    number = record.function.last_version
-    if not upload.build_only:
-        record = _next_generation(record, new.now)
-    return record, _kept(record, number), True
+    wanted = configuration or record.function.configuration
+    same = _same_as_newest(record, upload, wanted)
+    if upload.build_only:
+        record = record if same is not None else _with_version(record, upload, wanted, new)
+        return record, _kept(record, record.function.last_version if same is None else same.number), same is None
+    before = record.function
+    record = record.with_function(replace(before, configuration=wanted))
+    if same is None:
+        record = _with_version(record, upload, wanted, new)
+        return _next_generation(record, new.now), _kept(record, record.function.last_version), True
+    record = _uploaded_again(record, same, before, new.now)
+    return record, _kept(record, same.number), False
 
 
 def activated(record: Record, number: int, now: datetime) -> Record:
@@ -140,11 +147,26 @@ def _kept(record: Record, number: int) -> Version:
     return version
 
 
-def _same_as_newest(record: Record, upload: Upload) -> Version | None:
-    newest = next((version for version in reversed(record.versions) if version.usable), None)
-    if newest is None or newest.code_sha256 != upload.code_sha256:
-        return None
-    return newest if _built_for(newest) == _built_for(record.function.configuration) else None
+def _same_as_newest(record: Record, upload: Upload, configuration: Configuration) -> Version | None:
+    """The version that this upload would become again."""
+    for version in reversed(record.versions):
+        if version.usable or version.fails_again:
+            same = version.code_sha256 == upload.code_sha256 and _built_for(version) == _built_for(configuration)
+            if same or version.usable:
+                return version if same else None
+    return None
+
+
+def _uploaded_again(record: Record, version: Version, before: Function, now: datetime) -> Record:
+    """The record, whose configuration may differ from that of `before`, with a version that is there already as what should serve."""
+    changed = record.function.configuration != before.configuration
+    if version.state is VersionState.FAILED:
+        known = before.failed_build == before.code_version == version.number
+        return record if known and not changed else _failed_again(record, version, now)
+    record = _served_again(record, version, now)
+    if changed and record.function.generation == before.generation:
+        return _next_generation(record, now)
+    return record
 
 
 def _served_again(record: Record, version: Version, now: datetime) -> Record:
@@ -159,13 +181,22 @@ def _served_again(record: Record, version: Version, now: datetime) -> Record:
     return _next_generation(record.with_function(function), now)
 
 
+def _failed_again(record: Record, version: Version, now: datetime) -> Record:
+    """The outcome of a build that failed, as the newest generation's."""
+    record = _cancelled(record, _superseded(version.number), only_build_only=False)
+    function = record.function
+    function = replace(function, code_version=version.number, pending_version=0, generation=function.generation + 1)
+    failed = replace(function, failed_build=version.number, phase=Phase.FAILED, message=version.message, updated_at=now)
+    return record.with_function(replace(failed, observed_generation=failed.generation))
+
+
 def _is_outcome(function: Function, number: int) -> bool:
     """Whether the newest generation already is about serving this version, and has not failed."""
     aimed = number == function.code_version == function.desired_version
     return aimed and function.phase in (Phase.DEPLOYING, Phase.READY)
 
 
-def _with_version(record: Record, upload: Upload, new: NewVersion) -> Record:
+def _with_version(record: Record, upload: Upload, configuration: Configuration, new: NewVersion) -> Record:
     """The record with one more version, which makes older builds needless and pushes the oldest versions out."""
     function = record.function
     number = function.last_version + 1
@@ -177,8 +208,8 @@ def _with_version(record: Record, upload: Upload, new: NewVersion) -> Record:
         number=number,
         code_sha256=upload.code_sha256,
         size_bytes=upload.size_bytes,
-        runtime=function.configuration.runtime,
-        entrypoint=function.configuration.entrypoint,
+        runtime=configuration.runtime,
+        entrypoint=configuration.entrypoint,
         created_by=upload.created_by,
         created_at=new.now,
         activate=not upload.build_only,

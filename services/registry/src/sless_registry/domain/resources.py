@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from sless_contracts import catalog
+
 _NONCE_AND_TAG_BYTES = 28  # AES-GCM: 12 bytes of nonce before, 16 bytes of tag behind the ciphertext
 
 
@@ -218,3 +220,8 @@ class Version:
     def usable(self) -> bool:
         """Whether it is built, or may still be."""
         return self.state not in (VersionState.FAILED, VersionState.CANCELLED)
+
+    @property
+    def fails_again(self) -> bool:
+        """Whether its build failed for what is in its code, so that the same code would fail in the same way."""
+        return self.error is not None and self.error.reason in catalog.FAULTS_OF_CODE

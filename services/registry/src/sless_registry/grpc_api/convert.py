@@ -165,6 +165,8 @@ def _changes(batch: Batch) -> Iterator[pb.Change]:
             yield pb.Change(version=to_version(resource))
     for uid in batch.purged:
         yield pb.Change(purged_function_uid=uid)
+    for uid in batch.purged_versions:
+        yield pb.Change(purged_version_uid=uid)
 
 
 def _replicas(replicas: Replicas) -> pb.Replicas:

@@ -11,6 +11,7 @@ from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 from sless.registry.v1 import registry_pb2 as pb
 
+from sless_registry.application.configuring import Change
 from sless_registry.application.mutation import Request
 from sless_registry.application.watching import Start
 from sless_registry.domain.drafts import Draft, SecretDraft
@@ -27,7 +28,7 @@ _PHASES: Final[Mapping[int, Phase]] = {number: phase for phase, number in PHASES
 _STATES: Final[Mapping[int, VersionState]] = {number: state for state, number in STATES.items()}
 _TYPES: Final[Mapping[int, frozenset[ResourceType]]] = {
     pb.RESOURCE_TYPE_FUNCTION: frozenset({ResourceType.FUNCTION, ResourceType.PURGE}),
-    pb.RESOURCE_TYPE_VERSION: frozenset({ResourceType.VERSION}),
+    pb.RESOURCE_TYPE_VERSION: frozenset({ResourceType.VERSION, ResourceType.VERSION_PURGE}),
 }
 
 T = TypeVar("T")
@@ -70,6 +71,13 @@ def draft(function: pb.Function) -> Draft:
 def upload(request: pb.CreateVersionRequest) -> Upload:
     """The upload that a request tells of."""
     return Upload(request.code_sha256, request.size_bytes, printable(request.created_by), request.build_only)
+
+
+def change(request: pb.CreateVersionRequest) -> Change | None:
+    """The configuration that changes with an upload."""
+    if not request.HasField("config"):
+        return None
+    return Change(draft(request.config), frozenset(request.config_mask.paths))
 
 
 def build_report(request: pb.ReportBuildRequest) -> BuildReport:

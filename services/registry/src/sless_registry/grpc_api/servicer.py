@@ -178,8 +178,10 @@ class RegistryServicer(pb_grpc.RegistryServiceServicer):
             name=request.name,
             kind=requests.kind_asked(request.kind),
             upload=requests.upload(request),
+            change=requests.change(request),
             etag=request.etag,
             request=requests.repeatable(request.request_id, request),
+            within=_within(context),
         )
         return pb.CreateVersionResponse(
             version=convert.to_version(version), created=created, function=convert.to_function(function)

@@ -95,6 +95,7 @@ class Tables:
             functions=_in_order((self.functions[uid] for uid in functions if uid in self.functions), bound),
             versions=_in_order((self.versions[uid] for uid in versions if uid in self.versions), bound),
             purged=tuple(event.uid for event in touched if event.type is ResourceType.PURGE),
+            purged_versions=tuple(event.uid for event in touched if event.type is ResourceType.VERSION_PURGE),
         )
 
 

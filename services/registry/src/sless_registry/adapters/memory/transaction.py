@@ -96,6 +96,7 @@ class MemoryTransaction:
             *((ResourceType.FUNCTION, each.uid) for each in changes.functions),
             *((ResourceType.VERSION, each.uid) for each in changes.versions),
             *((ResourceType.PURGE, uid) for uid in changes.purged_functions),
+            *((ResourceType.VERSION_PURGE, uid) for uid in changes.dropped_versions),
         )
         tables.events.extend(Event(revision, type_, uid) for type_, uid in sorted(touched))
 

@@ -91,6 +91,10 @@ PURGED_FUNCTIONS: Final = """
 SELECT uid FROM events WHERE revision > $1 AND revision <= $2 AND type = 3 ORDER BY revision, uid
 """
 
+PURGED_VERSIONS: Final = """
+SELECT uid FROM events WHERE revision > $1 AND revision <= $2 AND type = 4 ORDER BY revision, uid
+"""
+
 # Locks and reads of write transactions.
 
 LOCK_REQUEST: Final = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"

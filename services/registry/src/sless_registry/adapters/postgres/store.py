@@ -134,10 +134,12 @@ async def _page(acquired: Connection, types: frozenset[ResourceType], after: int
     functions = await changed(ResourceType.FUNCTION, statements.CHANGED_FUNCTIONS)
     versions = await changed(ResourceType.VERSION, statements.CHANGED_VERSIONS)
     purged = await changed(ResourceType.PURGE, statements.PURGED_FUNCTIONS)
+    purged_versions = await changed(ResourceType.VERSION_PURGE, statements.PURGED_VERSIONS)
     return ChangePage(
         span=Span(bounds["floor"], bounds["head"]),
         revision=bounds["bound"],
         functions=tuple(rows.function(row) for row in functions),
         versions=tuple(rows.version(row) for row in versions),
         purged=tuple(row["uid"] for row in purged),
+        purged_versions=tuple(row["uid"] for row in purged_versions),
     )

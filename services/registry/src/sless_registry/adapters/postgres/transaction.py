@@ -115,4 +115,5 @@ def _events(changes: Changes) -> list[tuple[ResourceType, str]]:
         *((ResourceType.FUNCTION, function.uid) for function in changes.functions),
         *((ResourceType.VERSION, version.uid) for version in changes.versions),
         *((ResourceType.PURGE, uid) for uid in changes.purged_functions),
+        *((ResourceType.VERSION_PURGE, uid) for uid in changes.dropped_versions),
     ]
