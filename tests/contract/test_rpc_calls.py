@@ -18,6 +18,7 @@ from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from grpc_health.v1.health_pb2_grpc import HealthStub
 from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest
 from grpc_reflection.v1alpha.reflection_pb2_grpc import ServerReflectionStub
+from sless_platform import tracing
 from sless_platform.backoff import Backoff
 from sless_platform.errors import (
     Cancelled,
@@ -33,6 +34,7 @@ from sless_platform.errors import (
 from sless_platform.logging import bind, bound
 from sless_platform.rpc.client import NO_DEADLINE, RpcChannel, map_stream, mapped_errors
 from sless_platform.rpc.server import RpcServer
+from sless_platform.tracing import Trace
 
 from tests.support.rpc import (
     ANYONE,
@@ -331,6 +333,24 @@ async def test_an_error_of_the_callers_own_iterator_is_raised_as_it_is(
         call = getattr(EchoStub(channel.channel), method)(source() if asynchronous else plain_source())
         with pytest.raises(OSError, match="the disk is gone"):
             await (call if method == "Requests" else call.read())
+
+
+@pytest.mark.parametrize("method", METHODS)
+async def test_the_trace_travels_on(tmp_path: Path, method: str) -> None:
+    trace = Trace(f"00-{'a' * 32}-{'b' * 16}-00", "vendor=1,other=2")
+    servicer = everywhere(lambda: repr(tracing.current()).encode())
+    async with running_echo(servicer, tmp_path) as running, running.channel() as channel:
+        with tracing.within(trace):
+            assert await outcome(EchoStub(channel.channel), method) == repr(trace).encode()
+        assert await outcome(EchoStub(channel.channel), method) == b"None"
+
+
+@pytest.mark.parametrize("sent", ["nonsense", f"00-{'0' * 32}-{'b' * 16}-01"])
+async def test_a_trace_that_is_none_is_not_gone_on_with(tmp_path: Path, sent: str) -> None:
+    servicer = everywhere(lambda: repr(tracing.current()).encode())
+    async with running_echo(servicer, tmp_path) as running, running.channel() as channel:
+        metadata = (("traceparent", sent), ("tracestate", "a=1"))
+        assert await EchoStub(channel.channel).Unary(b"x", metadata=metadata) == b"None"
 
 
 async def test_a_request_id_travels_on(tmp_path: Path) -> None:

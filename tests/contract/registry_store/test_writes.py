@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 from sless_registry.domain import lifecycle
-from sless_registry.domain.record import Changes, Record, changes
+from sless_registry.domain.record import Changes, Record, changes, traced
 from sless_registry.domain.resources import BuildError, Kind, Phase, Secret, VersionState
 from sless_registry.ports import Answer, Event, RequestKey, ResourceType, Store, StoredAnswer
 
@@ -53,6 +53,7 @@ async def test_what_is_written_comes_back_whole(store: Store) -> None:
     record = reported(uploaded(record, "b"), 2, VersionState.FAILED, message="line 3: oops\n☃")
     error = BuildError("SYNTAX_ERROR", "invalid syntax", "handler.py", 3)
     record = record.with_versions([replace(record.versions[1], error=error, build_started_at=at(1))])
+    record = traced(None, record, "00-trace")
 
     revision = await put(store, None, record)
 

@@ -9,7 +9,9 @@ import pytest
 from google.protobuf.field_mask_pb2 import FieldMask
 from google.protobuf.timestamp_pb2 import Timestamp
 from sless.registry.v1 import registry_pb2 as pb
+from sless_platform import tracing
 from sless_platform.errors import FailedPrecondition, InvalidArgument, NotFound
+from sless_platform.tracing import Trace
 from sless_registry.application.means import Policy
 
 from tests.support.registry import NAMESPACE, SUB, RunningRegistry, a_code, a_function, running_registry
@@ -448,3 +450,64 @@ async def test_uploads_at_once_are_numbered_and_only_the_last_is_built(registry:
     listed = (await registry.user().ListVersions(pb.ListVersionsRequest(**WHERE))).versions
     states = [each.state for each in listed]
     assert states == [pb.VERSION_STATE_PENDING] + [pb.VERSION_STATE_CANCELLED] * 7
+
+
+def trace(name: str) -> Trace:
+    """A trace that differs with `name`."""
+    return Trace(f"00-{name.encode().hex():0>32}-00f067aa0ba902b7-01")
+
+
+async def test_a_generation_and_a_version_keep_the_trace_of_the_request_that_made_them(
+    registry: RunningRegistry,
+) -> None:
+    with tracing.within(trace("create")):
+        function = await registry.create()
+    assert function.traceparent == trace("create").traceparent
+
+    with tracing.within(trace("upload")):
+        uploaded = await registry.upload()
+    assert uploaded.version.traceparent == uploaded.function.traceparent == trace("upload").traceparent
+    with tracing.within(trace("build")):
+        built = await registry.built(uploaded.version)
+    assert built.traceparent == trace("upload").traceparent
+    assert (await workload(registry, function)).traceparent == trace("upload").traceparent
+    with tracing.within(trace("deployment")):
+        assert await registry.report(function)
+    assert (await registry.get()).traceparent == trace("upload").traceparent
+
+    with tracing.within(trace("update")):
+        assert (await update(registry, "memory_mb", memory_mb=256)).traceparent == trace("update").traceparent
+    assert (await version(registry)).traceparent == trace("upload").traceparent
+    assert (await workload(registry, function)).traceparent == trace("update").traceparent
+
+
+async def test_what_makes_no_generation_keeps_the_trace_of_the_newest(registry: RunningRegistry) -> None:
+    with tracing.within(trace("first")):
+        await registry.create()
+        await registry.upload()
+
+    with tracing.within(trace("again")):
+        again = await registry.upload()
+        await update(registry, "memory_mb", memory_mb=128)
+
+    assert not again.created
+    assert again.version.traceparent == (await registry.get()).traceparent == trace("first").traceparent
+
+
+async def test_a_request_without_a_trace_leaves_none(registry: RunningRegistry) -> None:
+    with tracing.within(trace("first")):
+        await registry.deployed()
+
+    assert (await update(registry, "memory_mb", memory_mb=256)).traceparent == ""
+    assert (await registry.upload(code="2")).version.traceparent == ""
+
+
+async def test_going_back_to_a_version_is_the_trace_of_who_goes_back(registry: RunningRegistry) -> None:
+    await registry.deployed()
+    await registry.built((await registry.upload(code="2")).version)
+
+    with tracing.within(trace("back")):
+        answer = await activate(registry, 1)
+
+    assert answer.function.traceparent == trace("back").traceparent
+    assert answer.version.traceparent == ""

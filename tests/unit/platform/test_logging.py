@@ -9,9 +9,7 @@ from typing import Any
 
 import pytest
 import structlog
-from opentelemetry import trace
-from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
-from sless_platform import logging
+from sless_platform import logging, tracing
 from sless_platform.logging import REDACTED, bind, bound, configure, get_logger, scrub
 
 
@@ -143,10 +141,9 @@ def test_what_is_bound_is_on_every_line_of_the_task(capsys: pytest.CaptureFixtur
     assert bound("unheard_of") is None
 
 
-def test_a_line_within_a_span_names_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_line_within_a_trace_names_it(capsys: pytest.CaptureFixture[str]) -> None:
     configure("mail", json=True)
-    span = NonRecordingSpan(SpanContext(0xABC, 0xDEF, is_remote=False, trace_flags=TraceFlags(1)))
-    with trace.use_span(span):
+    with tracing.within(tracing.Trace(f"00-{0xABC:032x}-{0xDEF:016x}-01")):
         get_logger("mail").info("inside")
     get_logger("mail").info("outside")
     inside, outside = lines(capsys)

@@ -71,7 +71,13 @@ def full_function() -> Function:
         idempotent=True,
     )
     return dataclasses.replace(
-        record.function, message="m", image_ref="image", last_built_at=at(1), deleted_at=at(2), revision=9
+        record.function,
+        message="m",
+        image_ref="image",
+        last_built_at=at(1),
+        deleted_at=at(2),
+        traceparent="t",
+        revision=9,
     )
 
 
@@ -79,7 +85,7 @@ def full_version() -> Version:
     """A version none of whose fields is empty."""
     error = BuildError("SYNTAX_ERROR", "invalid", "handler.py", 3, "package")
     version = serving().versions[0]
-    return dataclasses.replace(version, image_ref="image", error=error, cached=True, revision=9)
+    return dataclasses.replace(version, image_ref="image", error=error, cached=True, traceparent="t", revision=9)
 
 
 def test_every_field_of_a_function_is_told() -> None:

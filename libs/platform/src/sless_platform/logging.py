@@ -13,6 +13,8 @@ from typing import Any
 
 import structlog
 
+from sless_platform import tracing
+
 Event = MutableMapping[str, Any]
 
 REDACTED = "[redacted]"
@@ -140,13 +142,10 @@ def _named(service: str) -> Any:
 
 
 def _traced(_logger: object, _method: str, event: Event) -> Event:
-    # Asked of the module only when something has loaded it: a process without tracing does not pay for it.
-    trace = sys.modules.get("opentelemetry.trace")
+    trace = tracing.current()
     if trace is not None:
-        context = trace.get_current_span().get_span_context()
-        if context.is_valid:
-            event["trace_id"] = f"{context.trace_id:032x}"
-            event["span_id"] = f"{context.span_id:016x}"
+        event["trace_id"] = trace.trace_id
+        event["span_id"] = trace.span_id
     return event
 
 

@@ -33,8 +33,8 @@ T = TypeVar("T")
 class RpcChannel:
     """A channel to `unix:/path` or `host:port`; made inside the event loop that uses it: `XStub(RpcChannel(…).channel)`.
 
-    Every call carries the identity, the current request id and a deadline; a unary-unary call, and a unary-stream call before its first
-    answer, is tried again while the service is UNAVAILABLE. All calls raise sless_platform.errors.
+    Every call carries the identity, the current request id and trace, and a deadline; a unary-unary call, and a unary-stream call
+    before its first answer, is tried again while the service is UNAVAILABLE. All calls raise sless_platform.errors.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """What stands around every servicer method: who is calling, whether it may, and errors as statuses.
 
 The methods themselves are wrapped, once, when the server starts: gRPC runs each call in a task of its own, and what is set there (the
-principal, the request id) is seen by the servicer's code and by nothing else.
+principal, the request id, the trace) is seen by the servicer's code and by nothing else.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ from typing import Any, NoReturn, TypeAlias
 import grpc
 from structlog.contextvars import bind_contextvars
 
+from sless_platform import tracing
 from sless_platform.errors import Internal, Kind, PlatformError, Unauthenticated
 from sless_platform.identity import IdentityVerifier, Principal
 from sless_platform.logging import bound, get_logger
 from sless_platform.rpc.access import Access, admit
+from sless_platform.rpc.credentials import Metadata
 from sless_platform.rpc.status import code_of, to_status, to_trailing_metadata
 
 REQUEST_ID_METADATA = "x-request-id"
@@ -88,7 +90,9 @@ class Guard:
         return call
 
     async def _enter(self, method: str, access: Access | None, context: Context) -> None:
-        metadata = dict(context.invocation_metadata() or ())
+        sent: Metadata = tuple(context.invocation_metadata() or ())
+        metadata = dict(sent)
+        tracing.enter(_trace(sent))
         bind_contextvars(request_id=_request_id(metadata.get(REQUEST_ID_METADATA)), rpc=method)
         if access is not None:
             admit(access, await self._identify(metadata))
@@ -131,6 +135,13 @@ async def _closing(answers: Any) -> AsyncIterator[None]:
 
 def _unknown() -> Internal:
     return Internal(f"internal error; request id {bound('request_id')}")
+
+
+def _trace(metadata: Metadata) -> tracing.Trace | None:
+    """The trace that the caller sent."""
+    parents = [value for key, value in metadata if key == tracing.TRACEPARENT and isinstance(value, str)]
+    states = [value for key, value in metadata if key == tracing.TRACESTATE and isinstance(value, str)]
+    return tracing.parse(parents, states) if parents else None
 
 
 def _request_id(sent: str | bytes | None) -> str:

@@ -1,4 +1,4 @@
-"""What a channel adds to every call: identity, request id, a deadline, more tries."""
+"""What a channel adds to every call: identity, request id, trace, a deadline, more tries."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Final
 
 import grpc
 
+from sless_platform import tracing
 from sless_platform.backoff import Backoff
 from sless_platform.errors import InvalidArgument, Kind, PlatformError
 from sless_platform.logging import bound
@@ -53,6 +54,11 @@ class CallPolicy:
         request_id = bound("request_id")
         if request_id is not None and REQUEST_ID_METADATA not in keys:
             sent.append((REQUEST_ID_METADATA, request_id))
+        trace = tracing.current()
+        if trace is not None and tracing.TRACEPARENT not in keys:
+            sent.append((tracing.TRACEPARENT, trace.traceparent))
+            if trace.tracestate:
+                sent.append((tracing.TRACESTATE, trace.tracestate))
         for key, value in sent:
             # gRPC itself would fail with an error about a batch, and name no key.
             if isinstance(value, str) and not (value.isascii() and value.isprintable()):

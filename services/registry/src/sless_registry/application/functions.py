@@ -20,7 +20,7 @@ from sless_registry.application.names import found, locked
 from sless_registry.application.switching import Switching
 from sless_registry.domain import lifecycle, validation
 from sless_registry.domain.drafts import Draft
-from sless_registry.domain.record import Changes, Record, changes
+from sless_registry.domain.record import Changes, Record, changes, traced
 from sless_registry.domain.resources import Function, Kind
 from sless_registry.errors import FunctionExists, LimitReached
 from sless_registry.ports import Answer
@@ -46,6 +46,7 @@ class Functions:
             answer = under_way.earlier
             if answer is None:
                 room = await self._make_room(under_way, made.function)
+                made = traced(None, made, under_way.traceparent)
                 answer = await under_way.write(room + changes(None, made), Answer(made.function))
         return _function(answer)
 
@@ -75,6 +76,7 @@ class Functions:
                 configuration = changed_configuration(self._means, before.function, Change(draft, mask))
                 new = self._means.new_version(under_way.now)
                 after = lifecycle.configured(before, configuration, by=principal.subject, new=new)
+                after = traced(before, after, under_way.traceparent)
                 fenced = needs_fence(before.function, after.function)
                 answer = await under_way.write(changes(before, after), Answer(after.function, fenced=fenced))
         function = _function(answer)

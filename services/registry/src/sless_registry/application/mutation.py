@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from sless_platform import tracing
 from sless_platform.faults import fault_point
 
 from sless_registry.application.means import Means
@@ -31,9 +32,12 @@ ONCE = Request()
 class Mutation:
     """A mutation under way. `earlier`: what an earlier try of the same request was answered with; None for a first try."""
 
-    def __init__(self, transaction: Transaction, now: datetime, unanswered: StoredAnswer | None) -> None:
+    def __init__(
+        self, transaction: Transaction, now: datetime, traceparent: str, unanswered: StoredAnswer | None
+    ) -> None:
         self.transaction = transaction
         self.now = now
+        self.traceparent = traceparent
         self.earlier: Answer | None = None
         self._unanswered = unanswered
 
@@ -66,7 +70,7 @@ async def mutation(means: Means, *, subject: str, method: str, request: Request)
     now = means.now()
     unanswered = _unanswered(means, subject, method, request, now)
     async with means.store.transaction() as transaction:
-        under_way = Mutation(transaction, now, unanswered)
+        under_way = Mutation(transaction, now, tracing.traceparent(), unanswered)
         await under_way.look_back(means.policy.answers_kept)
         yield under_way
     fault_point("registry.after_commit_before_answer")

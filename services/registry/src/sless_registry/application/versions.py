@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Final
 
 from sless_platform.identity import Principal, authorise
 
 from sless_registry.application.configuring import Change, changed_configuration, confirmed, needs_fence
 from sless_registry.application.means import Means
-from sless_registry.application.mutation import Request, mutation
+from sless_registry.application.mutation import Mutation, Request, mutation
 from sless_registry.application.names import locked
 from sless_registry.application.switching import Switching
 from sless_registry.domain import lifecycle, validation
 from sless_registry.domain.lifecycle import Upload
-from sless_registry.domain.record import Record, changes
+from sless_registry.domain.record import Record, changes, traced
 from sless_registry.domain.resources import Function, Kind, Version
 from sless_registry.errors import InvalidField
 from sless_registry.ports import Answer
@@ -58,9 +58,10 @@ class Versions:
             if answer is None:
                 before = await locked(under_way.transaction, namespace=namespace, name=name, kind=kind)
                 lifecycle.check_etag(before.function, etag)
-                after, version, created = self._uploaded(before, upload, change, under_way.now)
+                after, number, created = self._uploaded(before, upload, change, under_way)
                 fenced = change is not None and not upload.build_only and needs_fence(before.function, after.function)
-                answer = await under_way.write(changes(before, after), Answer(after.function, version, created, fenced))
+                answered = Answer(after.function, after.version(number), created, fenced)
+                answer = await under_way.write(changes(before, after), answered)
         version, created, function = self._told(answer)
         if answer.fenced:
             function = await confirmed(self._means, self._switching, function, within)
@@ -89,16 +90,19 @@ class Versions:
             if answer is None:
                 before = await locked(under_way.transaction, namespace=namespace, name=name, kind=kind)
                 lifecycle.check_etag(before.function, etag)
-                after = lifecycle.activated(before, number, under_way.now)
+                after = traced(before, lifecycle.activated(before, number, under_way.now), under_way.traceparent)
                 answer = await under_way.write(changes(before, after), Answer(after.function, after.version(number)))
         version, _, function = self._told(answer)
         return function, version
 
     def _uploaded(
-        self, before: Record, upload: Upload, change: Change | None, now: datetime
-    ) -> tuple[Record, Version, bool]:
+        self, before: Record, upload: Upload, change: Change | None, under_way: Mutation
+    ) -> tuple[Record, int, bool]:
+        """The function with the upload, the version's number, and whether that is new."""
         configuration = None if change is None else changed_configuration(self._means, before.function, change)
-        return lifecycle.uploaded(before, upload, self._means.new_version(now), configuration)
+        new = self._means.new_version(under_way.now)
+        after, version, created = lifecycle.uploaded(before, upload, new, configuration)
+        return traced(before, after, under_way.traceparent), version.number, created
 
     def _told(self, answer: Answer) -> tuple[Version, bool, Function]:
         assert answer.version is not None  # noqa: S101 - every answer here is about a version

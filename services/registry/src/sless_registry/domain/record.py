@@ -61,6 +61,16 @@ class Changes:
         )
 
 
+def traced(before: Record | None, after: Record, traceparent: str) -> Record:
+    """`after`, which a request made of `before`, with the request's trace on what it began: a generation, and versions."""
+    known = set() if before is None else {version.uid for version in before.versions}
+    made = [replace(each, traceparent=traceparent) for each in after.versions if each.uid not in known]
+    function = after.function
+    if before is None or before.function.generation != function.generation:
+        function = replace(function, traceparent=traceparent)
+    return after.with_versions(made).with_function(function)
+
+
 def changes(before: Record | None, after: Record) -> Changes:
     """What must be written so that `before` (None: nothing) becomes `after`; nothing when they are equal."""
     old = {} if before is None else {version.uid: version for version in before.versions}

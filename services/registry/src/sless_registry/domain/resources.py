@@ -108,6 +108,7 @@ class Function:
     active_version       the version that serves; 0: none.
     failed_build         the version whose failed build is the newest generation's outcome; 0: it is not a failed build.
     last_version         the highest number that a version was ever given.
+    traceparent          W3C traceparent of the request that made the newest generation; "": it had none.
     revision             the registry's revision in which this state was written; 0: not written yet.
     """
 
@@ -132,6 +133,7 @@ class Function:
     has_served: bool = False
     last_built_at: datetime | None = None
     deleted_at: datetime | None = None
+    traceparent: str = ""
     revision: int = 0
 
     @property
@@ -185,6 +187,7 @@ class Version:
     code_sha256  hexadecimal SHA-256 of the uploaded archive.
     activate     whether it is to serve once it is built.
     attempt      the build attempt that the state comes from; 0 before the first.
+    traceparent  W3C traceparent of the request that made it; "": it had none.
     """
 
     uid: str
@@ -209,6 +212,7 @@ class Version:
     build_started_at: datetime | None = None
     build_finished_at: datetime | None = None
     cached: bool = False
+    traceparent: str = ""
     revision: int = 0
 
     @property

@@ -87,6 +87,7 @@ def to_function(function: Function) -> pb.Function:
         etag=function.etag,
         revision=function.revision,
         has_served=function.has_served,
+        traceparent=function.traceparent,
     )
 
 
@@ -116,6 +117,7 @@ def to_version(version: Version) -> pb.Version:
         activate=version.activate,
         revision=version.revision,
         attempt=version.attempt,
+        traceparent=version.traceparent,
     )
 
 
@@ -139,6 +141,7 @@ def to_workload(workload: Workload) -> pb.Workload:
         template=workload.template,
         revision=workload.revision,
         deploying=function.deploying,
+        traceparent=function.traceparent,
     )
 
 

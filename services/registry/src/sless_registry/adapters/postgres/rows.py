@@ -27,6 +27,8 @@ Row = Mapping[str, Any]
 
 _FUNCTION_FIELDS = tuple(field.name for field in fields(Function))
 _VERSION_FIELDS = tuple(field.name for field in fields(Version))
+_NEWER_FIELDS = frozenset({"traceparent"})
+"""Texts that answers lack which were stored by a release before."""
 
 
 def namespace(row: Row) -> Namespace:
@@ -36,7 +38,7 @@ def namespace(row: Row) -> Namespace:
 
 def function(row: Row) -> Function:
     """The function of a row, or of what function_row made."""
-    values = {name: row[name] for name in _FUNCTION_FIELDS}
+    values = {name: row.get(name, "") if name in _NEWER_FIELDS else row[name] for name in _FUNCTION_FIELDS}
     values |= _times(row, "last_built_at", "created_at", "updated_at", "deleted_at")
     values["kind"] = Kind(row["kind"])
     values["phase"] = Phase(row["phase"])
@@ -54,7 +56,7 @@ def function_row(function: Function) -> dict[str, Any]:
 
 def version(row: Row) -> Version:
     """The version of a row, or of what version_row made."""
-    values = {name: row[name] for name in _VERSION_FIELDS}
+    values = {name: row.get(name, "") if name in _NEWER_FIELDS else row[name] for name in _VERSION_FIELDS}
     values |= _times(row, "created_at", "build_started_at", "build_finished_at")
     values["state"] = VersionState(row["state"])
     values["layers"] = tuple(row["layers"])

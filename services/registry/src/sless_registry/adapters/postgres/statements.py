@@ -148,11 +148,11 @@ WITH next AS (
     INSERT INTO functions (
         uid, namespace, name, kind, configuration, generation, observed_generation, phase, message, code_version,
         pending_version, desired_version, active_version, failed_build, last_version, image_ref, has_served,
-        last_built_at, created_at, updated_at, deleted_at, revision)
+        last_built_at, created_at, updated_at, deleted_at, traceparent, revision)
     SELECT
         f.uid, f.namespace, f.name, f.kind, f.configuration, f.generation, f.observed_generation, f.phase, f.message,
         f.code_version, f.pending_version, f.desired_version, f.active_version, f.failed_build, f.last_version,
-        f.image_ref, f.has_served, f.last_built_at, f.created_at, f.updated_at, f.deleted_at, next.value
+        f.image_ref, f.has_served, f.last_built_at, f.created_at, f.updated_at, f.deleted_at, f.traceparent, next.value
     FROM next, jsonb_populate_recordset(NULL::functions, $1) AS f
     ON CONFLICT (uid) DO UPDATE SET
         configuration = excluded.configuration, generation = excluded.generation,
@@ -161,16 +161,16 @@ WITH next AS (
         desired_version = excluded.desired_version, active_version = excluded.active_version,
         failed_build = excluded.failed_build, last_version = excluded.last_version, image_ref = excluded.image_ref,
         has_served = excluded.has_served, last_built_at = excluded.last_built_at, updated_at = excluded.updated_at,
-        deleted_at = excluded.deleted_at, revision = excluded.revision
+        deleted_at = excluded.deleted_at, traceparent = excluded.traceparent, revision = excluded.revision
 ), put_versions AS (
     INSERT INTO versions (
         uid, function_uid, namespace, name, number, code_sha256, size_bytes, runtime, entrypoint, created_by,
         created_at, activate, state, active, attempt, image_ref, layers, message, error, build_started_at,
-        build_finished_at, cached, revision)
+        build_finished_at, cached, traceparent, revision)
     SELECT
         v.uid, v.function_uid, v.namespace, v.name, v.number, v.code_sha256, v.size_bytes, v.runtime, v.entrypoint,
         v.created_by, v.created_at, v.activate, v.state, v.active, v.attempt, v.image_ref, v.layers, v.message,
-        v.error, v.build_started_at, v.build_finished_at, v.cached, next.value
+        v.error, v.build_started_at, v.build_finished_at, v.cached, v.traceparent, next.value
     FROM next, jsonb_populate_recordset(NULL::versions, $2) AS v
     ON CONFLICT (uid) DO UPDATE SET
         activate = excluded.activate, state = excluded.state, active = excluded.active, attempt = excluded.attempt,
