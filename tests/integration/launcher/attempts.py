@@ -6,6 +6,7 @@ Printed as one JSON object: attempt → "REACHED …" or the error that refused 
 import contextlib
 import ctypes
 import errno
+import fcntl
 import json
 import os
 import resource
@@ -16,6 +17,27 @@ from collections.abc import Callable
 GIVEN = json.loads(os.environ.get("GIVEN", "{}"))
 LIBC = ctypes.CDLL(None, use_errno=True)
 MS_REMOUNT_BIND = 0x1020
+_NEW_CALLS = {"clone3": 435, "io_uring_setup": 425}
+CALLS = {
+    "x86_64": {
+        **_NEW_CALLS,
+        "clone": 56,
+        "add_key": 248,
+        "bpf": 321,
+        "perf_event_open": 298,
+        "userfaultfd": 323,
+        "shmget": 29,
+    },
+    "aarch64": {
+        **_NEW_CALLS,
+        "clone": 220,
+        "add_key": 217,
+        "bpf": 280,
+        "perf_event_open": 241,
+        "userfaultfd": 282,
+        "shmget": 194,
+    },
+}
 
 
 def libc(name: str, *arguments: object) -> int:
@@ -23,6 +45,18 @@ def libc(name: str, *arguments: object) -> int:
     if result < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), name)
     return int(result)
+
+
+def system_call(name: str, *arguments: object) -> int:
+    """A call by its number; refused ones never look at their arguments."""
+    number = CALLS[os.uname().machine][name]
+    before = os.getpid()
+    result = int(LIBC.syscall(ctypes.c_long(number), *arguments))
+    if os.getpid() != before:
+        os._exit(0)
+    if result < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), name)
+    return result
 
 
 def read(path: str) -> str:
@@ -132,6 +166,19 @@ ATTEMPTS: dict[str, Callable[[], str]] = {
     "become another tenant": lambda: become(GIVEN["neighbour_uid"]),
     "set a kernel parameter": lambda: write("/proc/sys/kernel/core_pattern"),
     "set the host's name": lambda: called(socket.sethostname, "taken"),
+    "make a raw socket": lambda: called(socket.socket, socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP),
+    "listen to the wire": lambda: called(socket.socket, socket.AF_PACKET, socket.SOCK_RAW, 0),
+    "use the kernel's cryptography": lambda: called(socket.socket, socket.AF_ALG, socket.SOCK_SEQPACKET),
+    "ask the kernel's auditing": lambda: called(socket.socket, socket.AF_NETLINK, socket.SOCK_RAW, 9),
+    "make a process in a user namespace": lambda: str(system_call("clone", 0x10000000 | 17, None, None, None, 0)),
+    "make a process by flags that no filter sees": lambda: str(system_call("clone3", None, 0)),
+    "add a key": lambda: str(system_call("add_key", b"user", b"x", b"x", 1, -3)),
+    "load a program into the kernel": lambda: str(system_call("bpf", 5, None, 0)),
+    "watch the processor": lambda: str(system_call("perf_event_open", None, 0, -1, -1, 0)),
+    "handle its own page faults": lambda: str(system_call("userfaultfd", 1)),
+    "use io_uring": lambda: str(system_call("io_uring_setup", 8, bytes(120))),
+    "type into its terminal": lambda: called(fcntl.ioctl, 0, 0x5412, b"x"),
+    "make memory that outlives it": lambda: str(system_call("shmget", 0, 4096, 0o1600)),
     "raise a limit": lambda: called(resource.setrlimit, resource.RLIMIT_NOFILE, (4096, 4096)),
 }
 

@@ -32,6 +32,26 @@ NOBODY_EVER = {
 }
 """Refused without any sandbox: by the kernel, and by the launcher closing its memory."""
 
+FILTERED = {
+    "add a key",
+    "ask the kernel's auditing",
+    "change the root",
+    "handle its own page faults",
+    "listen to the wire",
+    "load a program into the kernel",
+    "make a process by flags that no filter sees",
+    "make a process in a user namespace",
+    "make a raw socket",
+    "make a user namespace",
+    "make memory that outlives it",
+    "trace any process",
+    "type into its terminal",
+    "use io_uring",
+    "use the kernel's cryptography",
+    "watch the processor",
+}
+"""Refused by the filter of system calls, whatever the level."""
+
 OWN_USER = NOBODY_EVER | {
     "read the data folder",
     "list the data folder",
@@ -69,7 +89,7 @@ def promised(level: str, uid: int) -> set[str]:
     """The attempts that fail at this level, for instances of a launcher that runs as `uid`."""
     if level == "namespaces":
         return set(attempts.ATTEMPTS)
-    return OWN_USER if uid == 0 else NOBODY_EVER
+    return FILTERED | (OWN_USER if uid == 0 else NOBODY_EVER)
 
 
 @pytest.fixture
@@ -125,5 +145,6 @@ def test_the_level_is_what_the_conditions_allow(launcher: Launcher, client: Laun
     expected = launcher.conditions.level
     assert expected in (None, isolation["level"])
     assert isolation["memory"] == "approximate"
+    assert isolation["seccomp"] is True
     assert isolation["network"] == "host"
     assert bool(isolation["reason"]) == (isolation["level"] == "none" or bool(launcher.conditions.forbid))

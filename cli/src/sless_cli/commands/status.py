@@ -17,7 +17,8 @@ from sless_cli.errors import CliError
 from sless_cli.output import JSON, output_option, print_json, print_table
 
 _LIMIT_SEC = 5.0
-_UNKNOWN = {"level": None, "memory": None, "network": None}
+_UNKNOWN = {"level": None, "memory": None, "seccomp": None, "network": None}
+_FILTERED = {True: "filtered", False: "not filtered", None: "unknown"}
 _APPROXIMATE = "The memory limit of functions is approximate here: no control group may be written."
 _OPEN_NETWORK = "Functions share this machine's network: that is no boundary."
 
@@ -74,6 +75,7 @@ def _print(status: dict[str, Any]) -> None:
             ("endpoint", status["endpoint"]),
             ("data", status["data_dir"]),
             ("isolation", f"{isolation['level'] or 'unknown'}, memory {isolation['memory'] or 'unknown'}"),
+            ("system calls", _FILTERED[isolation.get("seccomp")]),
         ],
     )
     if isolation["memory"] == "approximate":

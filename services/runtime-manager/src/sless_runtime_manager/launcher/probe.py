@@ -7,7 +7,7 @@ import os
 import select
 import signal
 
-from . import sandbox
+from . import sandbox, seccomp
 from .folder import RunFolder
 from .instance import describe, launch
 from .protocol import EXHAUSTED, RequestError, StartSpec
@@ -33,16 +33,32 @@ def find_confinement(tenant_base: int | None, run_folder: RunFolder, null: int) 
     Each is tried by a child that starts a program under it, as an instance would be; nothing of it stays in `run_folder`.
     Raises BlockingIOError when the machine is too busy to tell: that must not be taken for the weaker answer.
     """
-    full = Confinement(namespaces=True, user_namespaces=True, tenant_base=tenant_base)
+    unfiltered = seccomp.supported()
+    system_calls = None if unfiltered else seccomp.program(os.uname().machine, unix_sockets=True)
+    found, reason = _find_level(tenant_base, system_calls, run_folder, null)
+    return found, "; ".join(filter(None, (reason, unfiltered)))
+
+
+def _find_level(
+    tenant_base: int | None, system_calls: bytes | None, run_folder: RunFolder, null: int
+) -> tuple[Confinement, str]:
+    def confinement(*, namespaces: bool, user_namespaces: bool) -> Confinement:
+        return Confinement(
+            namespaces=namespaces,
+            user_namespaces=user_namespaces,
+            tenant_base=tenant_base,
+            system_calls=system_calls,
+        )
+
+    full = confinement(namespaces=True, user_namespaces=True)
     failure = _try_out(full, run_folder, null)
     if failure is None:
         return full, ""
     if tenant_base is not None:
-        without_users = Confinement(namespaces=True, user_namespaces=False, tenant_base=tenant_base)
+        without_users = confinement(namespaces=True, user_namespaces=False)
         if _try_out(without_users, run_folder, null) is None:
             return without_users, f"{_NO_USER_NAMESPACES} ({failure}{_advice()})"
-    plain = Confinement(namespaces=False, user_namespaces=False, tenant_base=tenant_base)
-    return plain, f"namespaces cannot be used here: {failure}{_advice()}"
+    return confinement(namespaces=False, user_namespaces=False), f"namespaces cannot be used here: {failure}{_advice()}"
 
 
 def _try_out(confinement: Confinement, run_folder: RunFolder, null: int) -> str | None:

@@ -13,6 +13,7 @@ import signal
 import socket
 from collections.abc import Callable
 
+from . import seccomp
 from . import syscalls as sys
 from .mounts import SEALED, expose, seal
 from .protocol import StartSpec
@@ -39,14 +40,23 @@ class Confinement:
     namespaces       level `namespaces`, else level `none`.
     user_namespaces  each instance has a user namespace of its own.
     tenant_base      as root: uid = gid = this + the instance's uid_index; None: the launcher's own user.
+    system_calls     the filter of system calls (seccomp.py); None: this kernel has none.
     """
 
-    __slots__ = ("namespaces", "tenant_base", "user_namespaces")
+    __slots__ = ("namespaces", "system_calls", "tenant_base", "user_namespaces")
 
-    def __init__(self, *, namespaces: bool, user_namespaces: bool, tenant_base: int | None) -> None:
+    def __init__(
+        self, *, namespaces: bool, user_namespaces: bool, tenant_base: int | None, system_calls: bytes | None = None
+    ) -> None:
         self.namespaces = namespaces
         self.user_namespaces = user_namespaces
         self.tenant_base = tenant_base
+        self.system_calls = system_calls
+
+    @property
+    def level(self) -> str:
+        """Its name, as people know it."""
+        return "namespaces" if self.namespaces else "none"
 
     def user_of(self, spec: StartSpec) -> int | None:
         """The user id to change to, None where there is no choice."""
@@ -87,6 +97,10 @@ def steps(confinement: Confinement, spec: StartSpec, root: str | None) -> list[S
         ("drop all capabilities", sys.drop_capabilities),
         ("close this process's memory to others", lambda: sys.prctl(sys.PR_SET_DUMPABLE, 0)),
     ]
+    system_calls = confinement.system_calls
+    if system_calls is not None:
+        # The last: it refuses what the steps above do.
+        listed.append(("filter system calls", lambda: seccomp.install(system_calls)))
     return listed
 
 

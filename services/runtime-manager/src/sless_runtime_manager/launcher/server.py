@@ -201,8 +201,21 @@ def _own_roots(run_folder: RunFolder) -> Roots:
 
 def _describe(confinement: Confinement, reason: str) -> dict[str, object]:
     """What `isolation` answers."""
-    level = "namespaces" if confinement.namespaces else "none"
-    return {"level": level, "memory": "approximate", "network": "host", "reason": reason}
+    return {
+        "level": confinement.level,
+        "memory": "approximate",
+        "seccomp": confinement.system_calls is not None,
+        "network": "host",
+        "user": _users_of(confinement),
+        "reason": reason,
+    }
+
+
+def _users_of(confinement: Confinement) -> str:
+    """Whose processes instances are."""
+    if confinement.tenant_base is not None:
+        return "one for each namespace"
+    return "the platform's, in a user namespace" if confinement.user_namespaces else "the platform's"
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:

@@ -142,6 +142,11 @@ def prctl(option: int, argument: int) -> None:
     _check(_prctl(option, argument), f"prctl {option}")
 
 
+def prctl_pointer(option: int, argument: int, pointer: object) -> None:
+    """prctl(2) with a number and a pointer (`ctypes.byref(…)`, or None)."""
+    _check(_libc.prctl(option, ctypes.c_ulong(argument), pointer, 0, 0), f"prctl {option}")
+
+
 def set_name(name: str) -> None:
     """prctl(2) PR_SET_NAME: the process's name in ps, at most 15 bytes."""
     _check(_libc.prctl(PR_SET_NAME, name.encode()[:15], 0, 0, 0), "prctl PR_SET_NAME")
