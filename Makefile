@@ -8,7 +8,7 @@ STUBS := libs/contracts/src/sless
 export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
-.PHONY: help install dev up test bench lint fmt proto lock docs clean
+.PHONY: help install dev up test bench lint fmt proto lock docs openapi clean
 
 help: ## what each verb does
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  \033[1m%-10s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ lock: dev ## compile requirements/*.txt anew from the members' pyproject.toml
 
 docs: install ## make docs/limits.md from the tables in the code
 	@$(BIN)/python -m tools.limits_doc
+
+openapi: install ## make docs/openapi.json from the routes and the types of requests and answers
+	@$(BIN)/python -m tools.openapi_doc
 
 clean: ## remove everything that was made here (not the data of a platform)
 	rm -rf $(VENV) $(STUBS) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -13,7 +13,7 @@ from sless_contracts import catalog
 from sless_gateway.adapters import convert
 from sless_gateway.domain import FunctionKey, Kind
 from sless_gateway.http_api import shapes
-from sless_gateway.http_api.forms import config_of, function_form
+from sless_gateway.http_api.forms import FunctionForm, config_of, function_form
 from sless_gateway.http_api.shapes import Shapes, moment
 
 MOMENT = datetime(2026, 1, 2, 3, 4, 5, 678_901, tzinfo=UTC)
@@ -168,7 +168,8 @@ def test_a_configuration_survives_the_way_to_the_registry_and_back(kind: Kind) -
             "access": "authenticated",
             "idempotent": True,
             "secret_env": {"S": {"sha256": "ab"}},
-        }
+        },
+        FunctionForm,
     )
     config = config_of(form, kind)
     key = FunctionKey("sless-ffd1f598c169b0ae", "hello", kind)
@@ -180,7 +181,9 @@ def test_a_configuration_survives_the_way_to_the_registry_and_back(kind: Kind) -
 
 
 def test_a_secrets_new_value_goes_to_the_registry_alone() -> None:
-    config = config_of(function_form({"runtime": "r", "entrypoint": "a.b", "secret_env": {"S": "v"}}), Kind.SERVICE)
+    config = config_of(
+        function_form({"runtime": "r", "entrypoint": "a.b", "secret_env": {"S": "v"}}, FunctionForm), Kind.SERVICE
+    )
     message = convert.function_message(FunctionKey("n", "x", Kind.SERVICE), config)
 
     assert message.secret_env["S"].value == "v"

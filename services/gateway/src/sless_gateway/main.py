@@ -29,6 +29,8 @@ from sless_gateway.application.uploads import Uploads
 from sless_gateway.http_api.api import Api
 from sless_gateway.http_api.app import HttpApi
 from sless_gateway.http_api.metrics import Metrics
+from sless_gateway.http_api.openapi import document, encoded
+from sless_gateway.http_api.routes import ROUTES
 from sless_gateway.http_api.shapes import Shapes
 from sless_gateway.settings import GatewaySettings
 
@@ -101,6 +103,7 @@ def _api(settings: GatewaySettings, channels: dict[str, RpcChannel], invoker: In
         archive_bytes=settings.archive_bytes,
         request_bytes=settings.request_bytes,
         new_invocation_id=lambda: new_invocation_id(_now()),
+        document=encoded(document(ROUTES, server=external_url.rstrip("/"))),
     )
 
 

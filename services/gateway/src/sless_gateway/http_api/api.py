@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import msgspec
+
 from sless_gateway.application.callers import Callers
 from sless_gateway.application.calls import Calls
 from sless_gateway.application.functions import Resources
@@ -19,7 +21,7 @@ class Api:
     """The application, and what HTTP adds to it.
 
     `archive_bytes`, `request_bytes`: the most that an upload's and a call's body may have.
-    `new_invocation_id` gives the id of the next call.
+    `new_invocation_id` gives the id of the next call. `document`: what the API is, as OpenAPI.
     """
 
     callers: Callers
@@ -32,3 +34,4 @@ class Api:
     archive_bytes: int
     request_bytes: int
     new_invocation_id: Callable[[], str]
+    document: msgspec.Raw

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 from sless_platform.errors import Internal, Kind, PlatformError
 
 from sless_gateway.domain import Headers
-from sless_gateway.errors import MethodNotAllowed, outcome, retry_after
+from sless_gateway.errors import TABLE, MethodNotAllowed, outcome, retry_after
 from sless_gateway.http_api.answer import Answer
+from sless_gateway.http_api.fields import about
 
 JSON_TYPE: Final = "application/json; charset=utf-8"
 
@@ -20,8 +21,8 @@ _OWN_WORDS: Final = frozenset({Kind.UNAVAILABLE, Kind.DEADLINE_EXCEEDED, Kind.CA
 class ErrorBody(msgspec.Struct, omit_defaults=True):
     """What the body of every error says. `field`: the request's field that is at fault; left out when no one is."""
 
-    error: str
-    code: str
+    error: Annotated[str, about("A sentence for people.")]
+    code: Annotated[str, about("A word for programs.", enum=sorted({outcome.code for outcome in TABLE.values()}))]
     field: str | None = None
     request_id: str = ""
 

@@ -1,20 +1,22 @@
 """What a client may say of a function, and how it is told that it said something else.
 
-The Structs below are the shapes; msgspec checks them. Ranges and names are for the registry to judge, but for
-numbers that the contract's fields cannot carry.
+The Structs below are the shapes; msgspec checks them, and the API's document is made from them. Ranges and names are
+for the registry to judge, but for numbers that the contract's fields cannot carry.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 from sless_contracts import catalog
 from sless_platform.errors import InvalidArgument
 
 from sless_gateway.domain import Access, FunctionConfig, KeptSecret, Kind, Replicas, SecretValue
+from sless_gateway.http_api import fields
+from sless_gateway.http_api.fields import ReadOnly
 
 _SHOWN_CHARS: Final = 80
 
@@ -22,54 +24,62 @@ _SHOWN_CHARS: Final = 80
 class ReplicasForm(msgspec.Struct, forbid_unknown_fields=True):
     """`replicas` as an object; what is left out has the kind's default."""
 
-    min: int | None = None
-    max: int | None = None
-    concurrency: int | None = None
+    min: Annotated[int | None, fields.MIN_REPLICAS] = None
+    max: Annotated[int | None, fields.MAX_REPLICAS] = None
+    concurrency: Annotated[int | None, fields.CONCURRENCY] = None
 
 
 class KeptSecretForm(msgspec.Struct, forbid_unknown_fields=True):
     """A secret variable that keeps its value."""
 
-    sha256: str
+    sha256: Annotated[str, fields.KEPT_SHA256]
 
 
 class FunctionForm(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """The body of a create and of a replace. null is the same as left out."""
+    """The body of a replace: null is the same as left out."""
 
-    runtime: str
-    entrypoint: str
-    name: str | None = None
-    display_name: str | None = None
-    description: str | None = None
-    memory_mb: int | None = None
-    timeout_sec: int | None = None
-    env_vars: dict[str, str] | None = None
-    replicas: int | ReplicasForm | None = None
-    labels: dict[str, str] | None = None
-    access: str | None = None
-    idempotent: bool | None = None
-    secret_env: dict[str, str | KeptSecretForm] | None = None
-    # Read-only: ignored, so that what was read can be written back.
-    namespace: Any = None
-    kind: Any = None
-    status: Any = None
-    phase: Any = None
-    message: Any = None
-    generation: Any = None
-    observed_generation: Any = None
-    active_version: Any = None
-    image_ref: Any = None
-    url: Any = None
-    invoke_url: Any = None
-    last_built_at: Any = None
-    created_at: Any = None
-    updated_at: Any = None
+    runtime: Annotated[str, fields.RUNTIME]
+    entrypoint: Annotated[str, fields.ENTRYPOINT]
+    name: Annotated[str | None, fields.NAME] = None
+    display_name: Annotated[str | None, fields.DISPLAY_NAME] = None
+    description: Annotated[str | None, fields.DESCRIPTION] = None
+    memory_mb: Annotated[int | None, fields.MEMORY_MB] = None
+    timeout_sec: Annotated[int | None, fields.TIMEOUT_SEC] = None
+    env_vars: Annotated[dict[str, str] | None, fields.ENV_VARS] = None
+    replicas: Annotated[int | ReplicasForm | None, fields.REPLICAS] = None
+    labels: Annotated[dict[str, str] | None, fields.LABELS] = None
+    access: Annotated[str | None, fields.ACCESS_OR_NULL] = None
+    idempotent: Annotated[bool | None, fields.IDEMPOTENT] = None
+    secret_env: Annotated[dict[str, str | KeptSecretForm] | None, fields.SECRET_ENV] = None
+    namespace: ReadOnly = None
+    kind: ReadOnly = None
+    status: ReadOnly = None
+    phase: ReadOnly = None
+    message: ReadOnly = None
+    generation: ReadOnly = None
+    observed_generation: ReadOnly = None
+    active_version: ReadOnly = None
+    image_ref: ReadOnly = None
+    url: ReadOnly = None
+    invoke_url: ReadOnly = None
+    last_built_at: ReadOnly = None
+    created_at: ReadOnly = None
+    updated_at: ReadOnly = None
 
 
-def function_form(body: Mapping[str, Any]) -> FunctionForm:
-    """The shape that a body has. Raises InvalidArgument naming the field and the value."""
+class CreateFunctionForm(FunctionForm, kw_only=True):
+    """The body of a create, which must name what is made."""
+
+    name: Annotated[str, fields.NAME]
+
+
+_Form = TypeVar("_Form", bound=FunctionForm)
+
+
+def function_form(body: Mapping[str, Any], form: type[_Form]) -> _Form:
+    """The body in the shape of `form`. Raises InvalidArgument naming the field and the value."""
     try:
-        return msgspec.convert(body, FunctionForm)
+        return msgspec.convert(body, form)
     except msgspec.ValidationError as error:
         raise _told(str(error), body) from None
 

@@ -9,7 +9,7 @@ from sless_gateway.http_api.answer import Answer
 from sless_gateway.http_api.api import Api
 from sless_gateway.http_api.bodies import read_json
 from sless_gateway.http_api.exchange import Exchange
-from sless_gateway.http_api.forms import config_of, function_form
+from sless_gateway.http_api.forms import CreateFunctionForm, FunctionForm, config_of, function_form
 
 
 async def list_functions(api: Api, exchange: Exchange) -> Answer:
@@ -22,9 +22,7 @@ async def list_functions(api: Api, exchange: Exchange) -> Answer:
 async def create_function(api: Api, exchange: Exchange) -> Answer:
     """A new function or service."""
     assert exchange.kind is not None, "the route is of a collection"  # noqa: S101
-    form = function_form(await read_json(exchange.request))
-    if form.name is None:
-        raise InvalidArgument("name is required", field="name")
+    form = function_form(await read_json(exchange.request), CreateFunctionForm)
     key = FunctionKey(exchange.namespace, form.name, exchange.kind)
     function = await api.resources.create(
         caller=exchange.caller, key=key, config=config_of(form, key.kind), condition=exchange.condition
@@ -41,7 +39,7 @@ async def get_function(api: Api, exchange: Exchange) -> Answer:
 async def put_function(api: Api, exchange: Exchange) -> Answer:
     """Its configuration, whole: what the body leaves out gets its default."""
     key = exchange.key
-    form = function_form(await read_json(exchange.request))
+    form = function_form(await read_json(exchange.request), FunctionForm)
     if form.name not in {None, key.name}:
         raise InvalidArgument(f"name can't be changed: it is {key.name}, not {form.name}", field="name")
     function = await api.resources.replace(

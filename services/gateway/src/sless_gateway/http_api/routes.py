@@ -9,9 +9,10 @@ from urllib.parse import unquote
 
 from sless_gateway.domain import Kind
 from sless_gateway.errors import MethodNotAllowed, RouteNotFound
-from sless_gateway.http_api import calls, functions, namespaces, operations, upload, versions
+from sless_gateway.http_api import calls, descriptions, functions, namespaces, operations, upload, versions
 from sless_gateway.http_api.answer import Answer
 from sless_gateway.http_api.api import Api
+from sless_gateway.http_api.description import Description
 from sless_gateway.http_api.exchange import Exchange
 
 Handler = Callable[[Api, Exchange], Awaitable[Answer]]
@@ -30,6 +31,7 @@ class Route:
     method: str
     template: str
     handler: Handler
+    description: Description
     kind: Kind | None = None
     open: bool = False
 
@@ -44,32 +46,39 @@ def _function_routes(kind: Kind) -> Sequence[Route]:
     collection = f"/v1/namespaces/{{ns}}/{kind.collection}"
     one = f"{collection}/{{name}}"
     return (
-        Route("GET", collection, functions.list_functions, kind),
-        Route("POST", collection, functions.create_function, kind),
-        Route("GET", one, functions.get_function, kind),
-        Route("PUT", one, functions.put_function, kind),
-        Route("DELETE", one, functions.delete_function, kind),
-        Route("POST", f"{one}/upload", upload.upload_code, kind),
-        Route("GET", f"{one}/versions", versions.list_versions, kind),
-        Route("POST", f"{one}/versions", upload.upload_code, kind),
-        Route("GET", f"{one}/versions/{{version}}", versions.get_version, kind),
-        Route("POST", f"{one}/versions/{{version}}/activate", versions.activate_version, kind),
-        Route("GET", f"{one}/versions/{{version}}/build-log", versions.get_build_log, kind),
-        Route(ANY_METHOD, f"{one}/invoke", calls.invoke_function, kind),
+        Route("GET", collection, functions.list_functions, descriptions.LIST_FUNCTIONS, kind),
+        Route("POST", collection, functions.create_function, descriptions.CREATE_FUNCTION, kind),
+        Route("GET", one, functions.get_function, descriptions.GET_FUNCTION, kind),
+        Route("PUT", one, functions.put_function, descriptions.REPLACE_FUNCTION, kind),
+        Route("DELETE", one, functions.delete_function, descriptions.DELETE_FUNCTION, kind),
+        Route("POST", f"{one}/upload", upload.upload_code, descriptions.UPLOAD_CODE, kind),
+        Route("GET", f"{one}/versions", versions.list_versions, descriptions.LIST_VERSIONS, kind),
+        Route("POST", f"{one}/versions", upload.upload_code, descriptions.CREATE_VERSION, kind),
+        Route("GET", f"{one}/versions/{{version}}", versions.get_version, descriptions.GET_VERSION, kind),
+        Route(
+            "POST",
+            f"{one}/versions/{{version}}/activate",
+            versions.activate_version,
+            descriptions.ACTIVATE_VERSION,
+            kind,
+        ),
+        Route("GET", f"{one}/versions/{{version}}/build-log", versions.get_build_log, descriptions.GET_BUILD_LOG, kind),
+        Route(ANY_METHOD, f"{one}/invoke", calls.invoke_function, descriptions.INVOKE, kind),
     )
 
 
 ROUTES: Final[tuple[Route, ...]] = (
-    Route("GET", "/v1/whoami", namespaces.whoami),
-    Route("POST", "/v1/namespaces/{ns}/ensure", namespaces.ensure_namespace),
-    Route("DELETE", "/v1/namespaces/{ns}", namespaces.delete_namespace),
+    Route("GET", "/v1/whoami", namespaces.whoami, descriptions.WHO_AM_I),
+    Route("POST", "/v1/namespaces/{ns}/ensure", namespaces.ensure_namespace, descriptions.ENSURE_NAMESPACE),
+    Route("DELETE", "/v1/namespaces/{ns}", namespaces.delete_namespace, descriptions.DELETE_NAMESPACE),
     *_function_routes(Kind.FUNCTION),
     *_function_routes(Kind.SERVICE),
     # What follows the name is the function's own business.
-    Route(ANY_METHOD, FUNCTION_URL, calls.call_url, open=True),
-    Route("GET", "/health", operations.health, open=True),
-    Route("GET", "/ready", operations.ready, open=True),
-    Route("GET", "/metrics", operations.metrics, open=True),
+    Route(ANY_METHOD, FUNCTION_URL, calls.call_url, descriptions.CALL_URL, open=True),
+    Route("GET", "/health", operations.health, descriptions.HEALTH, open=True),
+    Route("GET", "/ready", operations.ready, descriptions.READY, open=True),
+    Route("GET", "/metrics", operations.metrics, descriptions.METRICS, open=True),
+    Route("GET", "/openapi.json", operations.openapi, descriptions.OPENAPI, open=True),
 )
 
 

@@ -5,91 +5,93 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
 from sless_gateway.application.uploads import Progress, Uploaded
 from sless_gateway.domain import BuildError, Caller, Function, KeptSecret, Kind, Namespace, Replicas, Version
+from sless_gateway.http_api import fields
+from sless_gateway.http_api.fields import KindName, PhaseName, Sha256, StateName, Time, about
 
 
 class ReplicasShape(msgspec.Struct):
     """Bounds on instances."""
 
-    min: int
-    max: int
-    concurrency: int
+    min: Annotated[int, fields.MIN_REPLICAS]
+    max: Annotated[int, fields.MAX_REPLICAS]
+    concurrency: Annotated[int, fields.CONCURRENCY]
 
 
 class SecretShape(msgspec.Struct):
     """What is known of a secret variable."""
 
-    sha256: str
+    sha256: Annotated[str, about("A keyed digest that changes with the value.")]
 
 
 class FunctionShape(msgspec.Struct, kw_only=True):
     """A function or service."""
 
-    name: str
+    name: Annotated[str, fields.NAME]
     namespace: str
-    kind: str
-    display_name: str
-    description: str
-    runtime: str
-    entrypoint: str
-    memory_mb: int
-    timeout_sec: int | None
+    kind: KindName
+    display_name: Annotated[str, fields.DISPLAY_NAME]
+    description: Annotated[str, fields.DESCRIPTION]
+    runtime: Annotated[str, fields.RUNTIME]
+    entrypoint: Annotated[str, fields.ENTRYPOINT]
+    memory_mb: Annotated[int, fields.MEMORY_MB]
+    timeout_sec: Annotated[int | None, about("How long a call may take, in seconds; null: no limit.")]
     env_vars: dict[str, str]
     replicas: ReplicasShape
     labels: dict[str, str]
-    access: str
-    idempotent: bool
+    access: Annotated[str, fields.ACCESS]
+    idempotent: Annotated[bool, fields.IDEMPOTENT]
     secret_env: dict[str, SecretShape]
-    status: str
-    phase: str
-    message: str
-    generation: int
-    observed_generation: int
-    active_version: int | None
-    image_ref: str | None
-    url: str | None
-    invoke_url: str
-    last_built_at: str | None
-    created_at: str | None
-    updated_at: str | None
+    status: Annotated[PhaseName, about("An alias of phase that older clients read.")]
+    phase: PhaseName
+    message: Annotated[str, about("Why the phase is what it is.")]
+    generation: Annotated[int, about("Counts every change of configuration, code or active version.")]
+    observed_generation: Annotated[int, about("The newest generation whose outcome is known.")]
+    active_version: Annotated[int | None, about("The version that serves; null while none does.")]
+    image_ref: Annotated[str | None, about("The image of the version that serves, with its digest.")]
+    url: Annotated[str | None, about("The public URL; null while nothing exposes it.")]
+    invoke_url: Annotated[str, about("Where its owner calls it.")]
+    last_built_at: Time | None
+    created_at: Time | None
+    updated_at: Time | None
 
 
 class BuildErrorShape(msgspec.Struct):
     """Why a build failed."""
 
-    reason: str
+    reason: Annotated[str, about("A word for programs, such as SYNTAX_ERROR.")]
     message: str
-    file: str | None
-    line: int | None
-    package: str | None
+    file: Annotated[str | None, about("The file at fault, relative to the archive's root.")]
+    line: Annotated[int | None, about("The line at fault, from 1.")]
+    package: Annotated[str | None, about("The package at fault.")]
 
 
 class BuildShape(msgspec.Struct):
     """How a build went."""
 
-    started_at: str | None
-    finished_at: str | None
-    cached: bool
+    started_at: Time | None
+    finished_at: Time | None
+    cached: Annotated[bool, about("Whether all its layers were there already.")]
 
 
 class VersionShape(msgspec.Struct, kw_only=True):
     """A version."""
 
-    version: int
-    state: str
-    active: bool
-    code_sha256: str
+    version: Annotated[int, about("1, 2, 3…", minimum=1)]
+    state: StateName
+    active: Annotated[bool, about("Whether it serves.")]
+    code_sha256: Sha256
     size_bytes: int
     image_ref: str | None
-    message: str
+    message: Annotated[str, about("The state explained; the log's end when the build failed.")]
     error: BuildErrorShape | None
-    created_by: str
-    created_at: str | None
+    created_by: Annotated[str, about("The `sub` of who uploaded it.")]
+    created_at: Time | None
     build: BuildShape
 
 
@@ -97,16 +99,16 @@ class UploadShape(msgspec.Struct):
     """What an upload is answered with."""
 
     message: str
-    phase: str
+    phase: PhaseName
     version: int
-    code_sha256: str
+    code_sha256: Sha256
 
 
 class NamespaceShape(msgspec.Struct):
     """A namespace."""
 
     namespace: str
-    created_at: str | None
+    created_at: Time | None
 
 
 class WhoAmIShape(msgspec.Struct):
@@ -115,6 +117,12 @@ class WhoAmIShape(msgspec.Struct):
     sub: str
     namespace: str
     roles: list[str]
+
+
+class HealthShape(msgspec.Struct):
+    """How the gateway is."""
+
+    status: str
 
 
 _MESSAGES: Final = {

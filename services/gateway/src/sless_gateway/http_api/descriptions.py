@@ -1,0 +1,153 @@
+"""The descriptions of all operations, by the names under which the route table has them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sless_contracts import limits
+
+from sless_gateway.http_api import shapes
+from sless_gateway.http_api.description import BYTES, FLAG, JSON, STRING, TEXT, ZIP, Content, Description, Query, Reply
+from sless_gateway.http_api.forms import CreateFunctionForm, FunctionForm
+
+_FUNCTION: Final = Content(JSON, shapes.FunctionShape)
+_WAIT: Final = Query(
+    "wait",
+    "Hold the answer for as many seconds, until the outcome is known.",
+    {"type": "integer", "minimum": 0, "maximum": limits.WAIT_SEC.value},
+)
+_UPLOAD_FORM: Final = {
+    "type": "object",
+    "properties": {"code": {**BYTES, "description": "The zip."}},
+    "required": ["code"],
+    "additionalProperties": False,
+}
+
+WHO_AM_I: Final = Description(
+    id="whoAmI", summary="Who is calling", replies={200: Reply("The caller.", [Content(JSON, shapes.WhoAmIShape)])}
+)
+ENSURE_NAMESPACE: Final = Description(
+    id="ensureNamespace",
+    summary="Make the namespace when it isn't there",
+    replies={200: Reply("The namespace.", [Content(JSON, shapes.NamespaceShape)], etag=True)},
+    conditional=True,
+)
+DELETE_NAMESPACE: Final = Description(
+    id="deleteNamespace",
+    summary="Delete the namespace with all that is in it",
+    replies={204: Reply("Nothing of it can be called any more.")},
+    query=[Query("confirm", "The namespace again.", STRING, required=True)],
+    conditional=True,
+    errors=[404, 409],
+)
+LIST_FUNCTIONS: Final = Description(
+    id="list{Kinds}",
+    summary="All {kinds} of the namespace, by name",
+    replies={200: Reply("The {kinds}.", [Content(JSON, list[shapes.FunctionShape])])},
+)
+CREATE_FUNCTION: Final = Description(
+    id="create{Kind}",
+    summary="Create a {kind}",
+    body=[Content(JSON, CreateFunctionForm)],
+    replies={201: Reply("The {kind}, which waits for code.", [_FUNCTION], etag=True)},
+    conditional=True,
+    errors=[409],
+)
+GET_FUNCTION: Final = Description(
+    id="get{Kind}", summary="One {kind}", replies={200: Reply("The {kind}.", [_FUNCTION], etag=True)}
+)
+REPLACE_FUNCTION: Final = Description(
+    id="replace{Kind}",
+    summary="Replace the configuration of a {kind}; what is left out gets its default",
+    body=[Content(JSON, FunctionForm)],
+    replies={200: Reply("The {kind} with its new configuration.", [_FUNCTION], etag=True)},
+    conditional=True,
+    errors=[409],
+)
+DELETE_FUNCTION: Final = Description(
+    id="delete{Kind}",
+    summary="Delete a {kind}",
+    replies={204: Reply("Its URL answers 404 from now on.")},
+    conditional=True,
+    errors=[409],
+)
+UPLOAD_CODE: Final = Description(
+    id="upload{Kind}",
+    summary="Upload code: a new version, built, then served",
+    body=[
+        Content(ZIP, BYTES),
+        Content("application/octet-stream", BYTES),
+        Content("multipart/form-data", _UPLOAD_FORM),
+    ],
+    query=[_WAIT, Query("activate", "Whether the version is to serve once it is built.", FLAG)],
+    replies={
+        200: Reply("The version; with `wait`: it serves.", [Content(JSON, shapes.UploadShape)]),
+        202: Reply("Not known yet at the end of `wait`.", [Content(JSON, shapes.UploadShape)]),
+    },
+    conditional=True,
+    errors=[409, 413, 415, 422, 429],
+)
+CREATE_VERSION: Final = Description(
+    id="create{Kind}Version",
+    summary="The same as upload",
+    body=UPLOAD_CODE.body,
+    query=UPLOAD_CODE.query,
+    replies=UPLOAD_CODE.replies,
+    conditional=True,
+    errors=UPLOAD_CODE.errors,
+)
+LIST_VERSIONS: Final = Description(
+    id="list{Kind}Versions",
+    summary="The versions that are kept, newest first",
+    replies={200: Reply("The versions.", [Content(JSON, list[shapes.VersionShape])])},
+)
+GET_VERSION: Final = Description(
+    id="get{Kind}Version",
+    summary="One version",
+    replies={200: Reply("The version.", [Content(JSON, shapes.VersionShape)], etag=True)},
+)
+ACTIVATE_VERSION: Final = Description(
+    id="activate{Kind}Version",
+    summary="Have a built version serve, with its runtime and entrypoint",
+    replies={200: Reply("The {kind}, on its way to that version.", [_FUNCTION], etag=True)},
+    conditional=True,
+    errors=[409],
+)
+GET_BUILD_LOG: Final = Description(
+    id="get{Kind}BuildLog",
+    summary="A version's build log",
+    query=[Query("follow", "Go on until the build has ended.", FLAG)],
+    replies={200: Reply("The log.", [Content(TEXT, STRING)])},
+)
+INVOKE: Final = Description(
+    id="invoke{Kind}",
+    summary="Call a {kind} as its owner, with any method",
+    body=[Content("*/*", {})],
+    replies={},
+    errors=[404, 409, 429, 502, 504],
+    passes=True,
+)
+CALL_URL: Final = Description(
+    id="callUrl",
+    summary="Call a service by its public URL, with any method and any path below it",
+    body=[Content("*/*", {})],
+    replies={},
+    errors=[401, 403, 404, 429, 502, 504],
+    passes=True,
+)
+HEALTH: Final = Description(
+    id="health", summary="The gateway lives", replies={200: Reply("It does.", [Content(JSON, shapes.HealthShape)])}
+)
+READY: Final = Description(
+    id="ready", summary="Calls can be made", replies={200: Reply("They can.", [Content(JSON, shapes.HealthShape)])}
+)
+METRICS: Final = Description(
+    id="metrics",
+    summary="Counters for Prometheus",
+    replies={200: Reply("The counters.", [Content(TEXT, STRING)])},
+)
+OPENAPI: Final = Description(
+    id="openApi",
+    summary="This document",
+    replies={200: Reply("OpenAPI 3.1.", [Content(JSON, {"type": "object"})])},
+)
