@@ -34,6 +34,9 @@ from tests.support.identity import IdentityKeys, new_identity_keys
 KEYS = new_identity_keys("auth", "registry", "builder", "runtime-manager", "invoker", "gateway")
 """One set for all tests: Ed25519 keys are made in no time, but a set a test would say nothing more."""
 
+ARCHIVE = b"PK\x03\x04" + bytes(range(250))
+"""The archive of every source."""
+
 Call = Callable[[invoker_pb2.CallHead, AsyncIterator[bytes]], AsyncIterator[invoker_pb2.InvokeResponse]]
 
 
@@ -87,7 +90,7 @@ class FakeAuth(auth_pb2_grpc.AuthServiceServicer):
 class FakeBuilder(builder_pb2_grpc.BuilderServiceServicer):
     """Takes archives of at most `limit` bytes; refuses those that begin with `refuse` as soon as it has seen that."""
 
-    ACCESS: ClassVar = {"UploadCode": Access.user(), "GetBuildLog": Access.user()}
+    ACCESS: ClassVar = {"UploadCode": Access.user(), "GetBuildLog": Access.user(), "GetSource": Access.user()}
 
     registry: FakeRegistry
     limit: int = 8 * 1024 * 1024
@@ -98,6 +101,10 @@ class FakeBuilder(builder_pb2_grpc.BuilderServiceServicer):
     cancelled: int = 0
     logs: dict[int, Callable[[bool], AsyncIterator[str]]] = field(default_factory=dict)
     """By version: the log's parts, given whether it is followed."""
+    configs: list[builder_pb2.UploadConfig] = field(default_factory=list)
+    sources: dict[int, dict[str, bytes]] = field(default_factory=dict)
+    """By version: the files of its source; its archive is ARCHIVE."""
+    source_requests: list[builder_pb2.GetSourceRequest] = field(default_factory=list)
 
     async def UploadCode(
         self, request_iterator: AsyncIterator[builder_pb2.UploadCodeRequest], _context: Any
@@ -121,6 +128,9 @@ class FakeBuilder(builder_pb2_grpc.BuilderServiceServicer):
         async for message in messages:
             if message.HasField("end"):
                 return bytes(data)
+            if message.HasField("config"):
+                self.configs.append(message.config)
+                continue
             if not message.HasField("chunk"):
                 raise InvalidArgument("only the first message may be a head", reason="UPLOAD_MALFORMED")
             self.chunks += 1
@@ -139,6 +149,36 @@ class FakeBuilder(builder_pb2_grpc.BuilderServiceServicer):
             raise NotFound("there is no log of this version", reason="LOG_NOT_FOUND")
         async for text in self.logs[request.version](request.follow):
             yield builder_pb2.GetBuildLogResponse(text=text)
+
+    async def GetSource(
+        self, request: builder_pb2.GetSourceRequest, _context: Any
+    ) -> AsyncIterator[builder_pb2.GetSourceResponse]:
+        authorise(current_principal(), request.namespace)
+        self.source_requests.append(request)
+        self.registry.found(request)
+        number = request.version or max(self.sources, default=0)
+        if number not in self.sources:
+            raise NotFound("there is no version yet", reason="VERSION_NOT_FOUND")
+        files, left = self.sources[number], request.max_bytes
+        head = builder_pb2.SourceHead(
+            version=number,
+            runtime="python3.11",
+            entrypoint="handler.handle",
+            files=len(files),
+            version_uid=f"uid-{number}".ljust(32, "0"),
+            archive_bytes=len(ARCHIVE),
+        )
+        yield builder_pb2.GetSourceResponse(head=head)
+        if request.archive:
+            for start in range(0, len(ARCHIVE), 100):
+                yield builder_pb2.GetSourceResponse(chunk=ARCHIVE[start : start + 100])
+            return
+        for path, content in files.items():
+            if len(content) <= left or not request.max_bytes:
+                left -= len(content)
+                yield builder_pb2.GetSourceResponse(file=builder_pb2.SourceFile(path=path, size=len(content)))
+                for start in range(0, len(content), 1_000):
+                    yield builder_pb2.GetSourceResponse(chunk=content[start : start + 1_000])
 
 
 @dataclass

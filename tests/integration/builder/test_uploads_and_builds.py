@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from google.protobuf.field_mask_pb2 import FieldMask
 from sless.builder.v1 import builder_pb2 as pb
 from sless.registry.v1 import registry_pb2
 
@@ -336,6 +337,59 @@ async def test_an_admin_may_upload_for_others(builder: BuilderClient) -> None:
 async def test_messages_out_of_order_are_refused(builder: BuilderClient, messages: list[pb.UploadCodeRequest]) -> None:
     with pytest.raises(InvalidArgument) as refused:
         await builder.stub().UploadCode(iter(messages), timeout=30)
+    assert refused.value.reason == "UPLOAD_MALFORMED"
+
+
+HEAD = pb.UploadCodeRequest(head=pb.UploadHead(namespace=NAMESPACE, name="hello"))
+END = pb.UploadCodeRequest(end=True)
+
+
+def config(*paths: str, **fields: object) -> pb.UploadCodeRequest:
+    """Configuration as a part of an upload."""
+    function = registry_pb2.Function(**fields)  # type: ignore[arg-type]
+    return pb.UploadCodeRequest(config=pb.UploadConfig(config=function, config_mask=FieldMask(paths=paths)))
+
+
+@pytest.mark.parametrize("first", [True, False])
+async def test_configuration_comes_before_or_after_the_archive(builder: BuilderClient, first: bool) -> None:
+    archive = pb.UploadCodeRequest(chunk=archives.zip_of({"other.py": "def handle(event): return 1\n"}))
+    changed = config("entrypoint", "memory_mb", entrypoint="other.handle", memory_mb=256)
+    messages = [HEAD, *((changed, archive) if first else (archive, changed)), END]
+
+    answer = await builder.stub().UploadCode(iter(messages), timeout=30)
+
+    assert (answer.function.entrypoint, answer.function.memory_mb) == ("other.handle", 256)
+    assert answer.function.generation == 2
+    version = await builder.ended()
+    assert (version.state, version.entrypoint) == (BUILT, "other.handle"), version.message
+
+
+@pytest.mark.parametrize(
+    ("changed", "field", "said"),
+    [
+        (config("entrypoint", entrypoint="other.handle"), "code", "no other.py"),
+        (config("entrypoint", entrypoint="not one"), "entrypoint", "must be module.function"),
+        (config("memory_mb", memory_mb=5), "memory_mb", "must be from 64 to 8192, not 5"),
+        (config(memory_mb=256), None, "config_mask must name"),
+    ],
+)
+async def test_nothing_is_changed_when_code_or_configuration_is_refused(
+    builder: BuilderClient, changed: pb.UploadCodeRequest, field: str | None, said: str
+) -> None:
+    before = await builder.place.registry.get()
+    messages = [HEAD, changed, pb.UploadCodeRequest(chunk=archives.handler()), END]
+
+    with pytest.raises(InvalidArgument, match=said) as refused:
+        await builder.stub().UploadCode(iter(messages), timeout=30)
+
+    assert refused.value.field == field
+    assert await builder.place.registry.get() == before
+
+
+async def test_configuration_twice_is_refused(builder: BuilderClient) -> None:
+    changed = config("memory_mb", memory_mb=256)
+    with pytest.raises(InvalidArgument) as refused:
+        await builder.stub().UploadCode(iter([HEAD, changed, changed, END]), timeout=30)
     assert refused.value.reason == "UPLOAD_MALFORMED"
 
 

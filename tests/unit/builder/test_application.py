@@ -34,9 +34,10 @@ from sless_builder.domain.build import (
     UserError,
     VersionUid,
 )
+from sless_builder.domain.known import FunctionInfo, VersionInfo
 from sless_builder.domain.layers import archive_key
 from sless_builder.errors import LeaseLost
-from sless_builder.ports import Changes, CreatedVersion, FunctionInfo, NewVersion, Target, VersionInfo
+from sless_builder.ports import Changes, CreatedVersion, NewVersion, Target
 from sless_platform.errors import NotFound, PlatformError, Unavailable
 from sless_platform.identity import Principal
 
@@ -674,7 +675,7 @@ async def test_code_goes_only_when_the_registry_has_surely_refused_it(
     owner = Principal("sub", namespace="ns")
     with pytest.raises(type(error)):
         await uploading.upload(
-            principal=owner, request=UploadRequest(Target("ns", "hello", 0)), chunks=pieces(archives.handler())
+            principal=owner, request=UploadRequest(Target("ns", "hello", 0)), parts=pieces(archives.handler())
         )
     (key,) = objects.keys
     async with kept.store.collect(key) as unnamed:

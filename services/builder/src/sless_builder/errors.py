@@ -38,6 +38,12 @@ class LogNotFound(NotFound):
     reason = "LOG_NOT_FOUND"
 
 
+class SourceNotFound(NotFound):
+    """There is no source of this version."""
+
+    reason = "SOURCE_NOT_FOUND"
+
+
 class LeaseLost(Aborted):
     """Somebody else has the build now, or nobody wants it any more: stop, and leave nothing behind. Never sent to a caller."""
 

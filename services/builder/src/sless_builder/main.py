@@ -40,6 +40,7 @@ from sless_builder.application.cleaning import Cleaner
 from sless_builder.application.compiling import Compiling
 from sless_builder.application.following import Follower
 from sless_builder.application.reading_logs import BuildLogs
+from sless_builder.application.reading_sources import Sources
 from sless_builder.application.reporting import Reporter
 from sless_builder.application.storing import LayerStoring
 from sless_builder.application.uploading import Uploading
@@ -195,7 +196,11 @@ def _assembled(
         max_archive_bytes=settings.max_archive_bytes,
     )
     return Builder(
-        BuilderServicer(uploading, BuildLogs(registry=registry, logs=store, signals=signals)),
+        BuilderServicer(
+            uploading,
+            BuildLogs(registry=registry, logs=store, signals=signals),
+            Sources(registry=registry, objects=objects, workspace=workspace, inspector=inspector),
+        ),
         {
             "signals": signals.run,
             "follower": follower.run,

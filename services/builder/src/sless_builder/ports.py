@@ -11,6 +11,7 @@ from typing import BinaryIO, Protocol
 from uuid import UUID
 
 from sless_builder.domain.build import BuildState, Claim, FunctionUid, Problem, Report, Result, Source, VersionUid
+from sless_builder.domain.known import ConfigChange, FunctionInfo, VersionInfo
 from sless_builder.domain.layers import Layer
 
 # -- the registry
@@ -26,15 +27,6 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class FunctionInfo:
-    """What the builder must know of a function."""
-
-    uid: FunctionUid
-    runtime: str
-    entrypoint: str
-
-
-@dataclass(frozen=True, slots=True)
 class NewVersion:
     """A version to be made of code that is stored. `request_id` and `etag` are the caller's own, "" when there is none."""
 
@@ -45,6 +37,7 @@ class NewVersion:
     build_only: bool
     etag: str
     request_id: str
+    config: ConfigChange | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +46,6 @@ class CreatedVersion:
 
     uid: VersionUid
     answer: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class VersionInfo:
-    """A version as the registry knows it."""
-
-    uid: VersionUid
-    state: BuildState
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +90,7 @@ class Registry(Protocol):
         ...
 
     async def version(self, target: Target, number: int) -> VersionInfo:
-        """A version of a function. Raises NotFound."""
+        """A version of a function; number 0: the newest. Raises NotFound."""
         ...
 
     async def create_version(self, version: NewVersion) -> CreatedVersion:

@@ -14,7 +14,8 @@ from sless_platform.errors import NotFound
 from sless_platform.rpc.client import RpcChannel
 
 from sless_builder.domain.build import BuildState, FunctionUid, Problem, Report, Source, VersionUid
-from sless_builder.ports import Changes, CreatedVersion, FunctionInfo, NewVersion, Target, VersionInfo
+from sless_builder.domain.known import FunctionInfo, VersionInfo
+from sless_builder.ports import Changes, CreatedVersion, NewVersion, Target
 
 _STATES: Final = {
     pb.VERSION_STATE_PENDING: BuildState.PENDING,
@@ -24,6 +25,8 @@ _STATES: Final = {
     pb.VERSION_STATE_CANCELLED: BuildState.CANCELLED,
 }
 _NUMBERS: Final = {state: number for number, state in _STATES.items()}
+_FENCED: Final = 30.0
+"""Seconds for what may be answered only once it holds everywhere."""
 _FOLLOWED: Final = (pb.RESOURCE_TYPE_FUNCTION, pb.RESOURCE_TYPE_VERSION)
 
 
@@ -37,29 +40,34 @@ class RegistryClient:
         """See Registry."""
         request = pb.GetFunctionRequest(namespace=target.namespace, name=target.name, kind=_kind(target))
         function = (await self._stub.GetFunction(request)).function
-        return FunctionInfo(FunctionUid(function.uid), function.runtime, function.entrypoint)
+        return FunctionInfo(FunctionUid(function.uid), function.runtime, function.entrypoint, function.active_version)
 
     async def version(self, target: Target, number: int) -> VersionInfo:
         """See Registry."""
         request = pb.GetVersionRequest(namespace=target.namespace, name=target.name, kind=_kind(target), version=number)
         version = (await self._stub.GetVersion(request)).version
-        return VersionInfo(VersionUid(version.uid), _STATES[version.state])
+        return VersionInfo(
+            *(VersionUid(version.uid), _STATES[version.state], version.version),
+            *(version.code_sha256, version.runtime, version.entrypoint),
+        )
 
     async def create_version(self, version: NewVersion) -> CreatedVersion:
         """See Registry."""
-        answer = await self._stub.CreateVersion(
-            pb.CreateVersionRequest(
-                namespace=version.target.namespace,
-                name=version.target.name,
-                kind=_kind(version.target),
-                code_sha256=version.code_sha256,
-                size_bytes=version.size_bytes,
-                created_by=version.created_by,
-                build_only=version.build_only,
-                etag=version.etag,
-                request_id=version.request_id,
-            )
+        request = pb.CreateVersionRequest(
+            namespace=version.target.namespace,
+            name=version.target.name,
+            kind=_kind(version.target),
+            code_sha256=version.code_sha256,
+            size_bytes=version.size_bytes,
+            created_by=version.created_by,
+            build_only=version.build_only,
+            etag=version.etag,
+            request_id=version.request_id,
         )
+        if version.config is not None:
+            request.config.ParseFromString(version.config.message)
+            request.config_mask.paths.extend(version.config.fields)
+        answer = await self._stub.CreateVersion(request, timeout=_FENCED)
         return CreatedVersion(VersionUid(answer.version.uid), answer.SerializeToString())
 
     async def report(self, report: Report) -> BuildState | None:

@@ -9,8 +9,9 @@ from typing import Final
 from sless_platform.identity import Principal, authorise
 
 from sless_builder.domain.build import BuildState
+from sless_builder.domain.known import VersionInfo
 from sless_builder.errors import LogNotFound
-from sless_builder.ports import Listener, LogPart, Logs, Registry, Signals, Target, VersionInfo, build_topic
+from sless_builder.ports import Listener, LogPart, Logs, Registry, Signals, Target, build_topic
 
 _LOOK_AGAIN: Final = timedelta(seconds=1)
 """Signals may be lost; nobody who follows a log waits longer than this for what is there."""

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import BinaryIO, Final
 
+from sless_contracts import catalog
 from sless_platform.errors import Kind, PlatformError, Unavailable
 from sless_platform.faults import fault_point
 from sless_platform.identity import Principal, authorise
@@ -16,19 +17,10 @@ from sless_platform.logging import get_logger
 from sless_platform.objects import ObjectStore
 
 from sless_builder.domain.archive import MAGIC_BYTES, ArchiveInspector, check_magic
+from sless_builder.domain.known import ConfigChange, FunctionInfo
 from sless_builder.domain.layers import archive_key
 from sless_builder.errors import ArchiveTooLarge
-from sless_builder.ports import (
-    Compiler,
-    CreatedVersion,
-    FunctionInfo,
-    NewVersion,
-    Registry,
-    Spool,
-    Target,
-    Uploads,
-    Workspace,
-)
+from sless_builder.ports import Compiler, CreatedVersion, NewVersion, Registry, Spool, Target, Uploads, Workspace
 
 _CHUNK_BYTES: Final = 1 << 20
 _INSPECTIONS: Final = 2
@@ -51,6 +43,7 @@ class UploadRequest:
 class _Received:
     sha256: str
     size: int
+    config: ConfigChange | None
 
 
 class Uploading:
@@ -78,9 +71,9 @@ class Uploading:
         self._inspections = asyncio.Semaphore(_INSPECTIONS)
 
     async def upload(
-        self, *, principal: Principal, request: UploadRequest, chunks: AsyncIterator[bytes]
+        self, *, principal: Principal, request: UploadRequest, parts: AsyncIterator[bytes | ConfigChange]
     ) -> CreatedVersion:
-        """Check, store, and record an archive; answers once the registry has the version.
+        """Check, store, and record an archive, with the configuration among its parts; answers once the registry has the version.
 
         Raises PermissionDenied, NotFound (before it reads a byte), ArchiveInvalid, ArchiveTooLarge, and what the registry
         refuses the version with.
@@ -89,14 +82,17 @@ class Uploading:
         function = await self._registry.function(request.target)
         self._compiler.prepare()
         async with self._workspace.spool() as spool:
-            received = await self._receive(spool, chunks)
+            received = await self._receive(spool, parts)
             async with self._inspections:
-                await asyncio.to_thread(self._inspector.inspect, spool.file, function.entrypoint)
+                await asyncio.to_thread(self._inspector.inspect, spool.file, _entrypoint(function, received.config))
             return await self._record(spool, received, function, request, principal.subject)
 
-    async def _receive(self, spool: Spool, chunks: AsyncIterator[bytes]) -> _Received:
-        digest, size, head = hashlib.sha256(), 0, b""
-        async for chunk in chunks:
+    async def _receive(self, spool: Spool, parts: AsyncIterator[bytes | ConfigChange]) -> _Received:
+        digest, size, head, config = hashlib.sha256(), 0, b"", None
+        async for chunk in parts:
+            if isinstance(chunk, ConfigChange):
+                config = chunk
+                continue
             size += len(chunk)
             if size > self._max_archive_bytes:
                 raise ArchiveTooLarge(f"code is larger than {self._max_archive_bytes:,} bytes, the most a zip may have")
@@ -107,7 +103,7 @@ class Uploading:
             digest.update(chunk)
             await spool.write(chunk)
         check_magic(head)
-        return _Received(digest.hexdigest(), size)
+        return _Received(digest.hexdigest(), size, config)
 
     async def _record(
         self, spool: Spool, received: _Received, function: FunctionInfo, request: UploadRequest, created_by: str
@@ -144,6 +140,14 @@ class Uploading:
             log.warning("upload's end not noted", error=error.message)
 
 
+def _entrypoint(function: FunctionInfo, config: ConfigChange | None) -> str | None:
+    """What the archive must have; None for what can't be an entrypoint, which the registry refuses as it does everywhere."""
+    entrypoint = function.entrypoint
+    if config is not None and config.entrypoint is not None:
+        entrypoint = config.entrypoint
+    return entrypoint if catalog.ENTRYPOINT_PATTERN.fullmatch(entrypoint) else None
+
+
 def _new_version(received: _Received, request: UploadRequest, created_by: str) -> NewVersion:
     return NewVersion(
         target=request.target,
@@ -153,6 +157,7 @@ def _new_version(received: _Received, request: UploadRequest, created_by: str) -
         build_only=request.build_only,
         etag=request.etag,
         request_id=request.request_id,
+        config=received.config,
     )
 
 

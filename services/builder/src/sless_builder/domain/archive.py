@@ -71,10 +71,14 @@ class ArchiveInspector:
     def __init__(self, limits: ArchiveLimits) -> None:
         self._limits = limits
 
-    def inspect(self, file: BinaryIO, entrypoint: str) -> Archive:
-        """Everything about the archive, its content unpacked and counted. Raises ArchiveInvalid, ArchiveTooLarge."""
+    def inspect(self, file: BinaryIO, entrypoint: str | None) -> Archive:
+        """Everything about the archive, its content unpacked and counted; None: whatever is to run in it.
+
+        Raises ArchiveInvalid, ArchiveTooLarge.
+        """
         archive, all_files = self._contents(file)
-        require_module(entrypoint, archive.paths)
+        if entrypoint is not None:
+            require_module(entrypoint, archive.paths)
         for item in all_files:
             for _ in read(file, item):
                 pass
