@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import Protocol
 from uuid import UUID
 
 from sless_builder.domain.build import BuildState, Claim, FunctionUid, Problem, Report, Result, Source, VersionUid
 from sless_builder.domain.known import ConfigChange, FunctionInfo, VersionInfo
 from sless_builder.domain.layers import Layer
+from sless_builder.ports.machine import Compilation as Compilation
+from sless_builder.ports.machine import Compiler as Compiler
+from sless_builder.ports.machine import LayerSink as LayerSink
+from sless_builder.ports.machine import Leftovers as Leftovers
+from sless_builder.ports.machine import RuntimeFile as RuntimeFile
+from sless_builder.ports.machine import Runtimes as Runtimes
+from sless_builder.ports.machine import Sandbox as Sandbox
+from sless_builder.ports.machine import Spool as Spool
+from sless_builder.ports.machine import Workspace as Workspace
 
 # -- the registry
 
@@ -292,92 +300,3 @@ CLEANUP = "cleanup"
 def build_topic(version_uid: VersionUid) -> str:
     """The topic of one build: its state or its log changed."""
     return f"build/{version_uid}"
-
-
-# -- the machine
-
-
-class Spool(Protocol):
-    """A file on disk that is written to its end, then read."""
-
-    file: BinaryIO
-
-    async def write(self, data: bytes) -> None:
-        """Append. Raises Unavailable when the disk is full."""
-        ...
-
-
-class Workspace(Protocol):
-    """Room on disk for what is under way; what a killed process left there is removed when the next one starts."""
-
-    def spool(self) -> AbstractAsyncContextManager[Spool]:
-        """A file, removed at the block's end."""
-        ...
-
-    def folder(self) -> AbstractAsyncContextManager[Path]:
-        """An empty folder, removed with what is in it at the block's end."""
-        ...
-
-
-class LayerSink(Protocol):
-    """Where layers must be so that instances can be started from them."""
-
-    async def has(self, digest: str) -> bool:
-        """Whether the layer is there, whole."""
-        ...
-
-    async def put(self, digest: str, tar: Path) -> None:
-        """Make it be there, from its tar; all or nothing. Nothing happens when it is."""
-        ...
-
-    async def remove(self, digest: str) -> None:
-        """Take it away; instances that run from it go on."""
-        ...
-
-
-class Leftovers(Protocol):
-    """What nobody uses any more in one place of the machine."""
-
-    async def sweep(self) -> None:
-        """Remove for good what was taken away long ago, and what killed processes left."""
-        ...
-
-
-class Compilation(Protocol):
-    """A sandbox that runs."""
-
-    async def compile(self, path: str, source: bytes) -> bytes | Problem:
-        """The compiled module as a .pyc that needs no look at its source, or what is wrong with the source.
-
-        Raises Unavailable when the sandbox ended for a reason that is not the source's.
-        """
-        ...
-
-
-class Compiler(Protocol):
-    """Compiles source that nobody trusts, in a sandbox without any credential."""
-
-    def prepare(self) -> None:
-        """A build is about to come: a sandbox may be made ready for it meanwhile."""
-        ...
-
-    def session(self) -> AbstractAsyncContextManager[Compilation]:
-        """A sandbox for the block; its process is gone afterwards, however the block ends."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class RuntimeFile:
-    """One file of a runtime."""
-
-    path: str
-    content: bytes = field(repr=False)
-    executable: bool = False
-
-
-class Runtimes(Protocol):
-    """The platform's own code inside an instance."""
-
-    async def files(self, runtime: str) -> tuple[RuntimeFile, ...]:
-        """A runtime's files, without tests. Raises FailedPrecondition when this machine does not have it."""
-        ...

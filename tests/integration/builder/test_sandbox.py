@@ -1,0 +1,185 @@
+"""The sandbox of a build's untrusted steps."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sless_builder.adapters.sandboxes import find_sandbox
+from sless_builder.domain.steps import Exceeded, StepEnd
+from sless_builder.ports import Sandbox
+from sless_platform.errors import Unavailable
+
+from tests.support.builder import until
+from tests.support.steps import PYTHON, descriptors, mounts, processes_with, python, ran, shell, work_folder
+
+UID = 199_998
+AS_ROOT = os.geteuid() == 0
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A step's writable folder."""
+    with work_folder() as path:
+        yield path
+
+
+@pytest.fixture
+def sandbox() -> Sandbox:
+    """The sandbox that this machine allows."""
+    return find_sandbox(python=PYTHON, uid=UID if AS_ROOT else None)
+
+
+async def test_what_it_prints_comes_line_by_line_and_its_code_is_told(sandbox: Sandbox, folder: Path) -> None:
+    end, lines = await ran(sandbox, shell(folder, "echo one; echo two >&2; printf three; exit 3"))
+    assert (end, lines) == (StepEnd(3, None, None), ["one", "two", "three"])
+    assert not end.succeeded
+
+
+async def test_lines_come_while_it_runs(sandbox: Sandbox, folder: Path) -> None:
+    came = asyncio.Event()
+    running = asyncio.create_task(
+        sandbox.run(shell(folder, "echo begun; while [ ! -e go ]; do sleep 0.01; done"), lambda _line: came.set())
+    )
+    await asyncio.wait_for(came.wait(), 30)
+    assert not running.done()
+    (folder / "go").touch()
+    assert (await running).succeeded
+
+
+async def test_a_signal_is_told(sandbox: Sandbox, folder: Path) -> None:
+    end, _ = await ran(sandbox, shell(folder, "kill -SEGV $$"))
+    assert end == StepEnd(None, signal.SIGSEGV, None)
+
+
+async def test_a_program_that_is_not_there_says_so(sandbox: Sandbox, folder: Path) -> None:
+    end, lines = await ran(sandbox, shell(folder, "exec /no/such/program"))
+    assert end.exit_code == 127
+    assert "/no/such/program" in lines[-1]
+
+
+async def test_it_has_its_own_user_environment_and_files_alone(sandbox: Sandbox, folder: Path) -> None:
+    script = """
+import os
+status = dict(line.split(":\\t", 1) for line in open("/proc/self/status").read().splitlines() if ":\\t" in line)
+print(os.getuid() == os.geteuid(), os.getuid(), status["Groups"].strip(), int(status["CapEff"], 16), status["NoNewPrivs"])
+print(sorted(name for name in os.environ if name != "LC_CTYPE"), sorted(os.listdir("/proc/self/fd"))[:-1])
+print(os.getcwd(), [pid for pid in os.listdir("/proc") if pid.isdigit() and int(pid) > 2])
+"""
+    end, lines = await ran(sandbox, python(folder, script))
+    assert end.succeeded, lines
+    assert lines[0] == f"True {UID if AS_ROOT else os.getuid()}  0 1"
+    assert lines[1] == "['GIVEN', 'PATH'] ['0', '1', '2']"
+    assert lines[2] == f"{folder} []"
+
+
+@pytest.mark.parametrize("place", ["/", "/etc", "/usr", "/dev", str(PYTHON.parent.parent), str(Path(__file__).parent)])
+async def test_it_writes_into_its_folders_and_tmp_alone(sandbox: Sandbox, folder: Path, place: str) -> None:
+    end, lines = await ran(sandbox, shell(folder, f"touch mine /tmp/mine && touch {place}/not-mine"))
+    assert end.exit_code == 1, lines
+    assert (folder / "mine").exists()
+    assert not Path("/tmp/mine").exists()
+
+
+async def test_it_sees_nothing_of_the_platforms(sandbox: Sandbox, folder: Path) -> None:
+    secret = folder.parent / "secret"
+    secret.write_text("x")
+    end, lines = await ran(sandbox, shell(folder, f"cat {secret}; ls {secret.parent} /root /home /run /var /sys"))
+    assert not end.succeeded
+    assert lines.count("work") <= 1
+    assert "secret" not in [line for line in lines if "No such file" not in line]
+
+
+async def test_without_network_nothing_can_be_reached(sandbox: Sandbox, folder: Path) -> None:
+    listener = await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", 0)
+    port = listener.sockets[0].getsockname()[1]
+    script = f"import socket; socket.create_connection(('127.0.0.1', {port}), 5)"
+    async with listener:
+        without, _ = await ran(sandbox, python(folder, script))
+        within, _ = await ran(sandbox, python(folder, script, network=True))
+    assert (without.exit_code, within.exit_code) == (1, 0)
+
+
+# -- limits
+
+
+async def test_time(sandbox: Sandbox, folder: Path) -> None:
+    end, lines = await ran(sandbox, shell(folder, "echo begun; sleep 100", seconds=0.5))
+    assert (end, lines) == (StepEnd(None, None, Exceeded.TIME), ["begun"])
+
+
+async def test_output(sandbox: Sandbox, folder: Path) -> None:
+    end, lines = await ran(sandbox, shell(folder, "yes 0123456789", output_bytes=1_000))
+    assert end.exceeded is Exceeded.OUTPUT
+    assert sum(len(line) + 1 for line in lines) <= 1_001
+
+
+# -- nothing is left
+
+
+async def test_what_it_leaves_running_ends_with_it(sandbox: Sandbox, folder: Path) -> None:
+    word = secrets.token_hex(8)
+    script = f"(setsid sh -c 'trap \"\" TERM HUP; while :; do sleep 0.05; : {word}; done' >/dev/null 2>&1 &) ; exit 0"
+    end, _ = await ran(sandbox, shell(folder, script))
+    assert end.succeeded
+    assert processes_with(word) == []
+
+
+async def test_cancelled_it_is_gone_when_the_cancellation_is(sandbox: Sandbox, folder: Path) -> None:
+    before, files, word = mounts(), descriptors(), secrets.token_hex(8)
+    begun = asyncio.Event()
+    script = f"trap '' TERM; setsid sleep 100 & echo {word}; while :; do sleep 0.05; done"
+    running = asyncio.create_task(sandbox.run(shell(folder, script), lambda _line: begun.set()))
+    await asyncio.wait_for(begun.wait(), 30)
+    assert processes_with(word)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert processes_with(word) == []
+    assert (mounts(), descriptors()) == (before, files)
+
+
+async def test_cancelled_while_it_starts_nothing_is_left(sandbox: Sandbox, folder: Path) -> None:
+    files, word = descriptors(), secrets.token_hex(8)
+    for pause in (0, 0.002, 0.01, 0.02):
+        running = asyncio.create_task(sandbox.run(shell(folder, f"sleep 100; : {word}"), lambda _line: None))
+        await asyncio.sleep(pause)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        assert processes_with(word) == []
+    assert descriptors() == files
+
+
+@pytest.mark.fault(13)
+async def test_a_builder_that_is_killed_takes_its_sandbox_along(folder: Path) -> None:
+    word = secrets.token_hex(8)
+    builder = os.fork()
+    if builder == 0:
+        step = shell(folder, f"setsid sleep 100 & while :; do sleep 0.05; : {word}; done")
+        own = find_sandbox(python=PYTHON, uid=UID if AS_ROOT else None)
+        asyncio.run(own.run(step, lambda _line: None))
+        os._exit(1)
+
+    async def runs() -> bool:
+        return bool(processes_with(word))
+
+    async def gone() -> bool:
+        return not processes_with(word)
+
+    await until(runs, "the step runs")
+    os.kill(builder, signal.SIGKILL)
+    os.waitpid(builder, 0)
+    await until(gone, "the sandbox ends with its builder", 10)
+
+
+async def test_a_sandbox_that_cannot_be_made_is_the_platforms_fault(folder: Path, tmp_path: Path) -> None:
+    sandbox = find_sandbox(python=tmp_path / "bin" / "python3", uid=UID if AS_ROOT else None)
+    files = descriptors()
+    with pytest.raises(Unavailable, match="build sandbox"):
+        await ran(sandbox, shell(folder, "true"))
+    assert descriptors() == files
