@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import select
 import signal
+import socket
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -17,6 +19,7 @@ _CHUNK_BYTES: Final = 1 << 16
 _LINE_BYTES: Final = 8_192
 _SAID_BYTES: Final = 2_000
 _SIGNALLED: Final = 128
+_START_SEC: Final = 20
 
 
 class StepProcess:
@@ -25,7 +28,9 @@ class StepProcess:
     All processes are one pid namespace: they are gone when its first one, `init`, is.
     """
 
-    def __init__(self, process: subprocess.Popen[bytes], init: int, init_fd: int, gate: int, status: IO[bytes]) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], init: int, init_fd: int, gate: socket.socket, status: IO[bytes]
+    ) -> None:
         self.init = init
         self._process = process
         self._pidfd = os.pidfd_open(process.pid)
@@ -46,8 +51,8 @@ class StepProcess:
 
     def go(self) -> None:
         """Let the program begin."""
-        with suppress(BrokenPipeError):  # it is gone already: `end` says why
-            os.write(self._gate, b"\n")
+        with suppress(OSError):  # it is gone already: `end` says why
+            self._gate.send(b"+")
 
     async def gone(self) -> None:
         """Wait until every process is gone."""
@@ -57,8 +62,7 @@ class StepProcess:
     def kill(self) -> None:
         """Kill all of them. Nothing when they are gone."""
         for number in (self._init_fd, self._pidfd):
-            with suppress(ProcessLookupError):
-                signal.pidfd_send_signal(number, signal.SIGKILL)
+            _killed(number)
 
     def end(self) -> tuple[int | None, int | None]:
         """The program's exit code or its signal, after `gone`. Raises Unavailable when there was no program at all."""
@@ -71,8 +75,9 @@ class StepProcess:
     def close(self) -> None:
         """Give everything back, after `gone`."""
         self._process.wait()
-        for number in (self._pidfd, self._init_fd, self._gate):
+        for number in (self._pidfd, self._init_fd):
             os.close(number)
+        self._gate.close()
         self._status.close()
         assert self._process.stdout is not None  # noqa: S101
         self._process.stdout.close()
@@ -83,42 +88,63 @@ def start(command: Callable[[int, int], Sequence[str]], env: Mapping[str, str]) 
 
     Raises Unavailable when no sandbox can be made.
     """
-    blocked, gate = os.pipe()
+    gate, inner_gate = socket.socketpair()
     status, told = os.pipe()
     try:
         # See python_compiler on why not the event loop's own way.
         process = subprocess.Popen(
-            command(blocked, told),
+            command(inner_gate.fileno(), told),
             cwd="/",
             env=env,
-            pass_fds=(blocked, told),
+            pass_fds=(inner_gate.fileno(), told),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             bufsize=0,
         )
     except OSError as error:
-        os.close(gate)
+        gate.close()
         os.close(status)
         raise Unavailable(f"the build sandbox can't be started: {error.strerror}") from error
     finally:
-        os.close(blocked)
+        inner_gate.close()
         os.close(told)
     return _started(process, gate, os.fdopen(status, "rb"))
 
 
-def _started(process: subprocess.Popen[bytes], gate: int, status: IO[bytes]) -> StepProcess:
+def _started(process: subprocess.Popen[bytes], gate: socket.socket, status: IO[bytes]) -> StepProcess:
+    """The sandbox once its program waits at the gate.
+
+    Only then is it sure that all of it ends with this process, however that ends: the kernel was told so by then.
+    """
     init = _told(status.readline(), "child-pid")
-    # It waits at the gate: as long as that is shut, its number is nobody else's.
     init_fd = None if init is None else _opened(init)
-    if init is None or init_fd is None:
-        os.close(gate)
-        status.close()
+    if init is None or init_fd is None or not _ready(gate):
+        gate.close()
+        process.kill()
+        if init_fd is not None:
+            _killed(init_fd)
+            select.select([init_fd], [], [])
+            os.close(init_fd)
         said = process.communicate()[0][-_SAID_BYTES:].decode(errors="replace").strip()
-        raise Unavailable(f"the build sandbox can't be started: {said or 'it ended at once'}")
+        status.close()
+        raise Unavailable(f"the build sandbox can't be started: {said or 'it says nothing'}")
     assert process.stdout is not None  # noqa: S101
     os.set_blocking(process.stdout.fileno(), False)
     return StepProcess(process, init, init_fd, gate, status)
+
+
+def _killed(pidfd: int) -> None:
+    with suppress(ProcessLookupError):
+        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+
+
+def _ready(gate: socket.socket) -> bool:
+    gate.settimeout(_START_SEC)
+    try:
+        return bool(gate.recv(1))
+    except OSError:
+        return False
 
 
 def _opened(pid: int) -> int | None:

@@ -1,8 +1,12 @@
 """The last thing before a step's own program; run inside its sandbox by `python -I -S`, and replaced by the program.
 
-Arguments: a JSON object, then the program's. The object has `gate` (a descriptor: the program begins when a byte comes, and
-never when its end does: whoever watches over it is gone), `uid` (the user to become, 0 for none), `cwd`, `env` (the names
-of the program's variables) and `limits` (by names of the resource module).
+Arguments: a JSON object, then the program's. The object has
+    gate    the number of a socket: a byte is sent, and the program begins when one comes back; never when it is closed,
+            for whoever watches over it is gone.
+    uid     the user to become, 0 for none.
+    cwd     the program's folder.
+    env     the names of its variables.
+    limits  by names of the resource module.
 """
 
 import json
@@ -45,6 +49,7 @@ def become(argv: list[str], *, cwd: str, names: list[str]) -> None:
 def main() -> None:
     """Confine this process and become the program."""
     asked = json.loads(sys.argv[1])
+    os.write(asked["gate"], b"+")
     if not os.read(asked["gate"], 1):
         return
     os.close(asked["gate"])
