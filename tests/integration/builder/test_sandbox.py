@@ -10,6 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sless_builder.adapters.bubblewrap import Bubblewrap, find_bwrap
+from sless_builder.adapters.bubblewrap_sandbox import BubblewrapSandbox
+from sless_builder.adapters.control_groups import ControlGroups
 from sless_builder.adapters.sandboxes import find_sandbox
 from sless_builder.domain.steps import Exceeded, StepEnd
 from sless_builder.ports import Sandbox
@@ -29,10 +32,20 @@ def folder() -> Iterator[Path]:
         yield path
 
 
-@pytest.fixture
-def sandbox() -> Sandbox:
-    """The sandbox that this machine allows."""
-    return find_sandbox(python=PYTHON, uid=UID if AS_ROOT else None)
+@pytest.fixture(params=["counted by control groups", "measured"])
+def sandbox(request: pytest.FixtureRequest) -> Sandbox:
+    """The sandbox that this machine allows, with control groups and without."""
+    groups = ControlGroups.find() if request.param != "measured" else ControlGroups([])
+    if request.param != "measured" and not groups.controllers:
+        pytest.skip("no control group can be made here")
+    return bubblewrap(groups)
+
+
+def bubblewrap(groups: ControlGroups) -> Sandbox:
+    bwrap = find_bwrap()
+    assert bwrap is not None
+    uid = UID if AS_ROOT else None
+    return BubblewrapSandbox(Bubblewrap(bwrap, as_root=AS_ROOT), python=PYTHON, uid=uid, groups=groups)
 
 
 async def test_what_it_prints_comes_line_by_line_and_its_code_is_told(sandbox: Sandbox, folder: Path) -> None:
@@ -117,6 +130,78 @@ async def test_output(sandbox: Sandbox, folder: Path) -> None:
     end, lines = await ran(sandbox, shell(folder, "yes 0123456789", output_bytes=1_000))
     assert end.exceeded is Exceeded.OUTPUT
     assert sum(len(line) + 1 for line in lines) <= 1_001
+
+
+GREEDY = {
+    "heap": "held = [bytearray(1 << 20) for _ in range(1_000)]",
+    "shared memory": "import mmap; m = mmap.mmap(-1, 1 << 30); [m.write(bytes(1 << 20)) for _ in range(1_000)]",
+    "a file in memory": "import os; f = os.memfd_create('x'); [os.write(f, bytes(1 << 20)) for _ in range(1_000)]",
+    "many processes": """
+import os, time
+for _ in range(20):
+    if not os.fork():
+        held = bytearray(os.urandom(1 << 20) * 20)
+        time.sleep(60)
+time.sleep(60)
+""",
+    "files in /tmp": """
+import time
+for n in range(200):
+    open(f"/tmp/{n}", "wb").write(bytes(1 << 20))
+time.sleep(60)
+""",
+}
+
+
+@pytest.mark.parametrize("greed", GREEDY)
+async def test_memory(sandbox: Sandbox, folder: Path, greed: str) -> None:
+    # Where memory is measured, a single process is refused what is too much, and fails by itself.
+    end, lines = await ran(sandbox, python(folder, GREEDY[greed], memory_bytes=100 << 20, disk_bytes=1 << 30))
+    assert end.exceeded is Exceeded.MEMORY or "MemoryError" in lines[-1], (end, lines)
+    assert not end.succeeded
+
+
+HOARDING = {
+    "one file": "f = open('x', 'wb')\nwhile True: f.write(bytes(1 << 20))",
+    "many files": "n = 0\nwhile True: n += 1; open(f'{n}', 'wb').write(bytes(1 << 20))",
+    "folders in folders": "import os\nwhile True: os.mkdir('d'); os.chdir('d'); open('x', 'wb').write(bytes(1 << 20))",
+    "files without a name": """
+import os
+held = []
+while True:
+    held.append(open("x", "wb"))
+    held[-1].write(bytes(1 << 20))
+    held[-1].flush()
+    os.unlink("x")
+""",
+    "and is gone at once": "for n in range(65): open(f'{n}', 'wb').write(bytes(1 << 20))",
+}
+
+
+@pytest.mark.parametrize("hoard", HOARDING)
+async def test_disk(sandbox: Sandbox, folder: Path, hoard: str) -> None:
+    end, lines = await ran(sandbox, python(folder, HOARDING[hoard], disk_bytes=64 << 20))
+    assert end.exceeded is Exceeded.DISK, lines
+
+
+async def test_processes(sandbox: Sandbox, folder: Path) -> None:
+    word = secrets.token_hex(8)
+    bomb = f"import os; '{word}'\nwhile True:\n  try: os.fork()\n  except OSError: pass"
+    end, _ = await ran(sandbox, python(folder, bomb, processes=20))
+    assert end.exceeded is Exceeded.PROCESSES
+    assert processes_with(word) == []
+
+
+async def test_what_stays_within_its_limits_is_let_be(sandbox: Sandbox, folder: Path) -> None:
+    script = """
+import os, subprocess, tempfile
+held = bytearray(os.urandom(1 << 20) * 30)
+open("large", "wb").write(bytes(30 << 20))
+procs = [subprocess.Popen(["/bin/sh", "-c", "sleep 0.3"]) for _ in range(5)]
+print([proc.wait() for proc in procs])
+"""
+    end, lines = await ran(sandbox, python(folder, script, memory_bytes=100 << 20, processes=20))
+    assert (end, lines) == (StepEnd(0, None, None), ["[0, 0, 0, 0, 0]"])
 
 
 # -- nothing is left

@@ -6,49 +6,73 @@ import asyncio
 import json
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
+from sless_platform.errors import Unavailable
+
 from sless_builder.adapters.bubblewrap import Bubblewrap, View
+from sless_builder.adapters.control_groups import ControlGroup, ControlGroups
 from sless_builder.adapters.step_process import Lines, StepProcess, copy, start
+from sless_builder.adapters.step_watch import StepWatch
 from sless_builder.application.finishing import in_thread, to_its_end
 from sless_builder.domain.steps import Exceeded, Step, StepEnd, StepLimits
 
 _PROGRAM: Final = Path(__file__).with_name("step_program.py")
 _TMP_BYTES: Final = 256 << 20
 _FILES: Final = 4_096
+_FILE_MARGIN: Final = 1 << 20
+"""A file that is too large must show as such."""
+_OWN_PROCESSES: Final = 2
+"""bubblewrap's."""
 
 
 class BubblewrapSandbox:
-    """Runs steps as user `uid`, None for this process's own. `python` starts them."""
+    """Runs steps as user `uid`, None for this process's own. `python` starts them; `groups` bound them as far as they can."""
 
-    def __init__(self, bubblewrap: Bubblewrap, *, python: Path, uid: int | None) -> None:
+    def __init__(self, bubblewrap: Bubblewrap, *, python: Path, uid: int | None, groups: ControlGroups) -> None:
         self._bubblewrap = bubblewrap
         self._python = python.resolve()
         self._uid = uid
+        self._groups = groups
 
     async def run(self, step: Step, output: Callable[[str], None]) -> StepEnd:
         """See Sandbox."""
         if self._uid is not None:
             await in_thread(_give, step.writable, self._uid)
         lines = Lines(output)
-        async with self._running(step) as process:
-            exceeded = await _watched(process, lines, step.limits)
+        async with self._grouped(step.limits) as group, self._running(step, group) as process:
+            watch = StepWatch(process.pid, step.writable, step.limits, group=group, kept=self._groups.controllers)
+            exceeded = await _end_or_limit(process, lines, watch, step.limits)
             if exceeded is not None:
                 process.kill()
             await process.gone()
+            # What ended it may have been a limit that was reached between two looks.
+            exceeded = exceeded or group.exceeded() or await in_thread(watch.look)
             code, signal = (None, None) if exceeded is not None else process.end()
         lines.close()
         return StepEnd(code, signal, exceeded)
 
     @asynccontextmanager
-    async def _running(self, step: Step) -> AsyncIterator[StepProcess]:
-        started: list[StepProcess] = []
+    async def _grouped(self, limits: StepLimits) -> AsyncIterator[ControlGroup]:
+        group = self._groups.new()
         try:
-            await in_thread(
-                lambda: started.append(start(lambda gate, status: self._command(step, gate, status), step.env))
-            )
+            _make(group, limits)
+            yield group
+        finally:
+            group.remove()
+
+    @asynccontextmanager
+    async def _running(self, step: Step, group: ControlGroup) -> AsyncIterator[StepProcess]:
+        started: list[StepProcess] = []
+
+        def begin() -> None:
+            # Kept here, so that a cancelled caller finds it to end it.
+            started.append(start(lambda gate, status: group.entered(self._command(step, gate, status)), step.env))
+
+        try:
+            await in_thread(begin)
             started[0].go()
             yield started[0]
         finally:
@@ -58,34 +82,56 @@ class BubblewrapSandbox:
                 process.close()
 
     def _command(self, step: Step, gate: int, status: int) -> list[str]:
-        view = View((*step.shown, _PROGRAM, *interpreter(self._python)), step.writable, step.network, _TMP_BYTES)
-        limits = {
-            "RLIMIT_FSIZE": step.limits.disk_bytes,
-            "RLIMIT_NPROC": step.limits.processes,
-            "RLIMIT_NOFILE": _FILES,
-            "RLIMIT_CORE": 0,
-        }
+        shown = (*step.shown, _PROGRAM, *interpreter(self._python))
         asked = json.dumps(
-            {"gate": gate, "uid": self._uid or 0, "cwd": str(step.cwd), "env": [*step.env], "limits": limits}
+            {
+                "gate": gate,
+                "uid": self._uid or 0,
+                "cwd": str(step.cwd),
+                "env": [*step.env],
+                "limits": self._resource_limits(step.limits),
+            }
         )
         inside = (str(self._python), "-I", "-S", "-B", str(_PROGRAM), asked, *step.argv)
+        view = View(shown, step.writable, step.network, _TMP_BYTES)
         return self._bubblewrap.command(view, inside, more=("--json-status-fd", str(status)))
 
+    def _resource_limits(self, limits: StepLimits) -> dict[str, int]:
+        """What holds for each process, beside what is counted for all of them."""
+        found = {"RLIMIT_FSIZE": limits.disk_bytes + _FILE_MARGIN, "RLIMIT_NOFILE": _FILES, "RLIMIT_CORE": 0}
+        if "memory" not in self._groups.controllers:
+            found["RLIMIT_DATA"] = limits.memory_bytes
+        if "pids" not in self._groups.controllers:
+            found["RLIMIT_NPROC"] = limits.processes + _OWN_PROCESSES
+        return found
 
-async def _watched(process: StepProcess, lines: Lines, limits: StepLimits) -> Exceeded | None:
-    """Wait for the end, or for a limit; gives the limit."""
-    copying = asyncio.ensure_future(copy(process.output, lines, limits.output_bytes))
+
+def _make(group: ControlGroup, limits: StepLimits) -> None:
     try:
-        async with asyncio.timeout(limits.seconds):
-            if await copying:
-                return Exceeded.OUTPUT
-            await process.gone()
-    except TimeoutError:
-        return Exceeded.TIME
+        group.make(memory_bytes=limits.memory_bytes, processes=limits.processes + _OWN_PROCESSES)
+    except OSError as error:
+        raise Unavailable(f"the build sandbox's limits can't be set: {error.strerror}") from error
+
+
+async def _end_or_limit(process: StepProcess, lines: Lines, watch: StepWatch, limits: StepLimits) -> Exceeded | None:
+    """Wait for the end, or for a limit; gives the limit."""
+    ended = asyncio.ensure_future(_ended(process, lines, limits.output_bytes))
+    watching = asyncio.ensure_future(watch.exceeded())
+    try:
+        await asyncio.wait((ended, watching), timeout=limits.seconds, return_when=asyncio.FIRST_COMPLETED)
+        if ended.done():
+            return ended.result()
+        return watching.result() if watching.done() else Exceeded.TIME
     finally:
-        copying.cancel()
-        with suppress(asyncio.CancelledError):
-            await copying
+        for task in (ended, watching):
+            task.cancel()
+        await asyncio.gather(ended, watching, return_exceptions=True)
+
+
+async def _ended(process: StepProcess, lines: Lines, output_bytes: int) -> Exceeded | None:
+    if await copy(process.output, lines, output_bytes):
+        return Exceeded.OUTPUT
+    await process.gone()
     return None
 
 

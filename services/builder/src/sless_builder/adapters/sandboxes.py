@@ -9,6 +9,7 @@ from sless_platform.errors import FailedPrecondition
 
 from sless_builder.adapters.bubblewrap import Bubblewrap, find_bwrap
 from sless_builder.adapters.bubblewrap_sandbox import BubblewrapSandbox
+from sless_builder.adapters.control_groups import ControlGroups
 from sless_builder.ports import Sandbox
 
 
@@ -20,4 +21,5 @@ def find_sandbox(*, python: Path, uid: int | None) -> Sandbox:
     bwrap = find_bwrap()
     if bwrap is None:
         raise FailedPrecondition("there is no bubblewrap here, in which untrusted code is built")
-    return BubblewrapSandbox(Bubblewrap(bwrap, as_root=os.geteuid() == 0), python=python, uid=uid)
+    groups = ControlGroups.find()
+    return BubblewrapSandbox(Bubblewrap(bwrap, as_root=os.geteuid() == 0), python=python, uid=uid, groups=groups)
