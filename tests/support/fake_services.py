@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from sless.auth.v1 import auth_pb2, auth_pb2_grpc
 from sless.builder.v1 import builder_pb2, builder_pb2_grpc
 from sless.invoker.v1 import invoker_pb2, invoker_pb2_grpc
-from sless.registry.v1 import registry_pb2_grpc
+from sless.registry.v1 import registry_pb2, registry_pb2_grpc
 from sless_contracts.catalog import namespace_of
 from sless_contracts.wire import ERROR_DOMAIN, IDENTITY_METADATA, USER_ISSUER
 from sless_platform.errors import (
@@ -104,6 +104,8 @@ class FakeBuilder(builder_pb2_grpc.BuilderServiceServicer):
     configs: list[builder_pb2.UploadConfig] = field(default_factory=list)
     sources: dict[int, dict[str, bytes]] = field(default_factory=dict)
     """By version: the files of its source; its archive is ARCHIVE."""
+    again: registry_pb2.Version | None = None
+    """The version that every upload is the same as."""
     source_requests: list[builder_pb2.GetSourceRequest] = field(default_factory=list)
 
     async def UploadCode(
@@ -120,6 +122,8 @@ class FakeBuilder(builder_pb2_grpc.BuilderServiceServicer):
             self.cancelled += 1
             raise
         self.archives.append(data)
+        if self.again is not None:
+            return builder_pb2.UploadCodeResponse(version=self.again, created=False, function=function)
         version = self.registry.add_version(function, hashlib.sha256(data).hexdigest(), len(data))
         return builder_pb2.UploadCodeResponse(version=version, created=True, function=function)
 

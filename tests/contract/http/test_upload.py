@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 
 import pytest
 from sless.registry.v1 import registry_pb2 as pb
@@ -81,9 +82,10 @@ BROKEN_FORMS = {
     "no boundary": (b"x", "multipart/form-data"),
     "empty": (b"", FORM[1]),
     "no field": (b"--b-1--\r\n", FORM[1]),
-    "other field": (form(("config", b"{}")), FORM[1]),
-    "field before": (form(("config", b"{}"), ("code", ZIP)), FORM[1]),
-    "field after": (form(("code", ZIP), ("config", b"{}")), FORM[1]),
+    "no code": (form(("config", b"{}")), FORM[1]),
+    "field before": (form(("other", b"{}"), ("code", ZIP)), FORM[1]),
+    "field after": (form(("code", ZIP), ("other", b"{}")), FORM[1]),
+    "config twice": (form(("config", b"{}"), ("code", ZIP), ("config", b"{}")), FORM[1]),
     "code twice": (form(("code", ZIP), ("code", ZIP)), FORM[1]),
     "cut in the field": (form(("code", ZIP))[:-2_000], FORM[1]),
     "no end": (form(("code", ZIP), end=b""), FORM[1]),
@@ -104,6 +106,67 @@ async def test_a_form_of_another_shape_is_400_and_makes_no_version(gateway: Gate
     answer = await send(gateway, body, *headers)
 
     assert (answer.status, answer.code) == (400, "INVALID_ARGUMENT"), answer
+    assert gateway.services.builder.archives == []
+
+
+@pytest.mark.parametrize("first", [True, False])
+async def test_configuration_is_the_field_config_of_a_form_before_or_after_the_code(
+    gateway: Gateway, first: bool
+) -> None:
+    await gateway.create()
+    said = {
+        "entrypoint": "other.handle",
+        "timeout_sec": None,
+        "env_vars": {"A": "1"},
+        "phase": "Ready",
+        "name": "hello",
+    }
+    fields = [("config", json.dumps(said).encode()), ("code", ZIP)]
+
+    answer = await send(gateway, form(*(fields if first else reversed(fields))), FORM)
+
+    assert answer.status == 200, answer
+    builder = gateway.services.builder
+    (config,) = builder.configs
+    assert sorted(config.config_mask.paths) == ["entrypoint", "env_vars", "timeout"]
+    assert (config.config.entrypoint, dict(config.config.env_vars)) == ("other.handle", {"A": "1"})
+    assert not config.config.HasField("timeout")
+    assert builder.archives == [ZIP]
+
+
+@pytest.mark.parametrize("config", [b"{}", b'{"phase": "Ready", "name": "hello"}'])
+async def test_configuration_that_says_nothing_changes_nothing(gateway: Gateway, config: bytes) -> None:
+    await gateway.create()
+
+    assert (await send(gateway, form(("config", config), ("code", ZIP)), FORM)).status == 200
+    assert gateway.services.builder.configs == []
+
+
+@pytest.mark.parametrize(
+    ("config", "status", "field"),
+    [
+        (b"{", 400, "config"),
+        (b"[]", 400, "config"),
+        (b"\xff", 400, "config"),
+        (b'{"nonsense": 1}', 400, "nonsense"),
+        (b'{"memory_mb": 5}', 400, "memory_mb"),
+        (b'{"memory_mb": "x"}', 400, "memory_mb"),
+        (b'{"runtime": null}', 400, "runtime"),
+        (b'{"name": "other"}', 400, "name"),
+        (b'{"env_vars": {"A": 1}}', 400, "env_vars.A"),
+        (b'{"description": "' + b"x" * MIB + b'"}', 413, "config"),
+    ],
+)
+@pytest.mark.parametrize("first", [True, False])
+async def test_configuration_that_is_wrong_is_told_as_in_a_put_and_makes_no_version(
+    gateway: Gateway, config: bytes, status: int, field: str, first: bool
+) -> None:
+    await gateway.create()
+    fields = [("config", config), ("code", ZIP)]
+
+    answer = await send(gateway, form(*(fields if first else reversed(fields))), FORM)
+
+    assert (answer.status, answer.json()["field"]) == (status, field), answer
     assert gateway.services.builder.archives == []
 
 

@@ -68,6 +68,72 @@ async def test_an_upload_that_failed_is_422_with_the_logs_end(gateway: Gateway) 
     assert answer.json()["error"] == "handler.py:3: invalid syntax"
 
 
+CHANGES = {"PUT": "", "POST": "/versions/1/activate"}
+
+
+async def change(gateway: Gateway, method: str, query: str) -> Answer:
+    """A change of configuration, or an activation, of a function with a built version."""
+    await gateway.create()
+    await send(gateway, "")
+    gateway.services.registry.versions[NAMESPACE, "hello"][0].state = pb.VERSION_STATE_BUILT
+    body = {"runtime": "python3.11", "entrypoint": "handler.handle"} if method == "PUT" else None
+    target = f"/v1/namespaces/{NAMESPACE}/services/hello{CHANGES[method]}{query}"
+    return await gateway.ask(method, target, **({} if body is None else {"json_body": body}))
+
+
+@pytest.mark.parametrize("method", CHANGES)
+@pytest.mark.parametrize(
+    ("waits", "status", "phase"),
+    [(becomes(pb.PHASE_READY), 200, "Ready"), (becomes(pb.PHASE_DEPLOYING, settled=False), 202, "Deploying")],
+)
+async def test_a_change_that_is_waited_for_says_what_became_of_it(
+    gateway: Gateway, method: str, waits: Any, status: int, phase: str
+) -> None:
+    gateway.services.registry.waits = waits
+
+    answer = await change(gateway, method, "?wait=60")
+
+    assert (answer.status, answer.json()["phase"], answer.json()["name"]) == (status, phase, "hello")
+    assert answer.header("etag") is not None
+
+
+@pytest.mark.parametrize("method", CHANGES)
+async def test_a_change_that_could_not_be_started_is_422(gateway: Gateway, method: str) -> None:
+    gateway.services.registry.waits = becomes(pb.PHASE_FAILED, "the handler ended with exit code 1")
+
+    answer = await change(gateway, method, "?wait=60")
+
+    assert (answer.status, answer.code) == (422, "BUILD_FAILED")
+    assert answer.json()["error"] == "the handler ended with exit code 1"
+
+
+@pytest.mark.parametrize("method", CHANGES)
+@pytest.mark.parametrize("query", ["?wait=601", "?wait=-1", "?wait=x", "?wait="])
+async def test_a_wait_that_cannot_be_is_400_and_changes_nothing(gateway: Gateway, method: str, query: str) -> None:
+    answer = await change(gateway, method, query)
+
+    assert (answer.status, answer.json()["field"]) == (400, "wait")
+    asked = [type(each) for each in gateway.services.registry.requests]
+    assert pb.UpdateFunctionRequest not in asked
+    assert pb.ActivateVersionRequest not in asked
+
+
+async def test_the_same_code_that_failed_before_says_so_at_once(gateway: Gateway) -> None:
+    await gateway.create()
+    await send(gateway, "")
+    (version,) = gateway.services.registry.versions[NAMESPACE, "hello"]
+    version.state, version.message = pb.VERSION_STATE_FAILED, "handler.py:3: invalid syntax"
+    gateway.services.builder.again = version
+
+    queued = await send(gateway, "")
+    gateway.services.registry.waits = becomes(pb.PHASE_READY, active=7)
+    waited = await send(gateway, "?wait=60")
+
+    assert queued.status == 200
+    assert queued.json()["message"] == "unchanged: version 1 has the same content, and its build failed"
+    assert (waited.status, waited.json()["error"]) == (422, "handler.py:3: invalid syntax")
+
+
 async def test_an_upload_that_was_replaced_while_it_was_waited_for_is_409(gateway: Gateway) -> None:
     await gateway.create()
 

@@ -45,7 +45,7 @@ def test_what_follows_a_functions_name_is_kept_as_it_came(path: str, params: dic
     [
         "/", "", "*", "//", "/fn", "/fn/", "/fn/ns", "/fn/ns/", "/fn/ns//x", "/v1", "/v1/", "/v1/whoami/", "/v1//whoami",
         "/v1/namespaces", "/v1/namespaces/", f"{NS}/jobs", f"{NS}/functions/", f"{NS}/functions//upload",
-        f"{NS}/functions/hello/source", f"{NS}/functions/hello/versions/1/", "/v1/whoami/../whoami", "/HEALTH",
+        f"{NS}/functions/hello/sources", f"{NS}/functions/hello/versions/1/", "/v1/whoami/../whoami", "/HEALTH",
         "/health/", "host:443", "/funcs",
     ],
 )  # fmt: skip
@@ -61,6 +61,7 @@ def test_segments_are_decoded_one_by_one() -> None:
     assert matched("GET", "/v1/%77hoami")[0] == "/v1/whoami"
 
 
+@pytest.mark.fault(27)
 def test_functions_and_services_are_one_code_path() -> None:
     functions = {
         (r.method, r.template.replace("/functions", "/X"), r.handler) for r in ROUTES if r.kind is Kind.FUNCTION
@@ -68,7 +69,7 @@ def test_functions_and_services_are_one_code_path() -> None:
     services = {(r.method, r.template.replace("/services", "/X"), r.handler) for r in ROUTES if r.kind is Kind.SERVICE}
 
     assert functions == services
-    assert len(functions) == 12
+    assert len(functions) == 14
 
 
 def test_head_is_get() -> None:

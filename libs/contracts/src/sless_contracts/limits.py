@@ -59,7 +59,8 @@ DESCRIPTION_CHARS: Final = Limit(4_096, "characters", "a description")
 NAME_CHARS: Final = Limit(63, "characters", "a name")
 LABELS: Final = Limit(64, "labels", "labels of a resource")
 LABEL_CHARS: Final = Limit(255, "characters", "a label's key, and its value")
-WAIT_SEC: Final = Limit(600, "s", "how long an upload with ?wait is held")
+WAIT_SEC: Final = Limit(600, "s", "how long an upload or a change with ?wait is held")
+SOURCE_BYTES: Final = Limit(8 * MIB, "bytes", "the files of a source as JSON; the zip has them all")
 
 
 def table() -> dict[str, Limit]:

@@ -123,6 +123,14 @@ class FunctionConfig:
     idempotent: bool
 
 
+@dataclass(frozen=True, slots=True)
+class ConfigChange:
+    """Configuration that changes with an upload: the values, and which of them."""
+
+    config: FunctionConfig
+    fields: frozenset[str]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Function:
     """A function or service as it is. `active_version` None: nothing serves yet."""
@@ -184,6 +192,25 @@ class Upload:
     version: Version
     created: bool
     function: Function
+
+
+@dataclass(frozen=True, slots=True)
+class SourceHead:
+    """Whose source it is. `files`: how many there are, also those that are not given. `uid`: the version's, which no other has."""
+
+    version: int
+    uid: str
+    entrypoint: str
+    files: int
+    archive_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """One file of a source, whole."""
+
+    path: str
+    content: bytes = field(repr=False)
 
 
 class Trigger(enum.Enum):

@@ -6,7 +6,7 @@ DeadlineExceeded when it didn't answer in time.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Protocol
 
@@ -14,12 +14,15 @@ from sless_gateway.domain import (
     Call,
     CallBody,
     Caller,
+    ConfigChange,
     Function,
     FunctionConfig,
     FunctionKey,
     Kind,
     Namespace,
     Reply,
+    SourceFile,
+    SourceHead,
     Upload,
     Version,
 )
@@ -97,20 +100,33 @@ class Builder(Protocol):
         self,
         caller: Caller,
         key: FunctionKey,
-        archive: AsyncIterator[bytes],
+        parts: AsyncIterator[bytes | ConfigChange],
         *,
         etag: str,
         request_id: str,
         build_only: bool,
     ) -> Upload:
-        """Stream an archive in and make a version of it.
+        """Stream an archive in and make a version of it, with the configuration that is among its parts, in one step.
 
-        Raises InvalidArgument for a bad archive, reason ARCHIVE_TOO_LARGE, NotFound, and what `archive` raises.
+        Raises InvalidArgument for a bad archive or configuration, reason ARCHIVE_TOO_LARGE, NotFound, and what `parts` raises.
         """
         ...
 
     def build_log(self, caller: Caller, key: FunctionKey, number: int, *, follow: bool) -> AsyncIterator[str]:
         """The log's parts; with `follow` until the build has ended. Raises NotFound."""
+        ...
+
+    def source(
+        self, caller: Caller, key: FunctionKey, number: int | None, *, max_bytes: int
+    ) -> AsyncGenerator[SourceHead | SourceFile, None]:
+        """A head, then the files that fit into `max_bytes`. `number` None: what serves, the newest while nothing does.
+
+        Raises NotFound, also when there is no version yet.
+        """
+        ...
+
+    def archive(self, caller: Caller, key: FunctionKey, number: int | None) -> AsyncGenerator[SourceHead | bytes, None]:
+        """A head, then the bytes of the archive as it was uploaded. Otherwise as `source`."""
         ...
 
 

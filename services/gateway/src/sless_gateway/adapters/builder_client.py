@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from typing import Any, Final
 
+from google.protobuf.field_mask_pb2 import FieldMask
 from sless.builder.v1 import builder_pb2 as pb
 from sless.builder.v1 import builder_pb2_grpc
 from sless_platform.errors import DeadlineExceeded
@@ -13,7 +15,7 @@ from sless_platform.rpc.client import NO_DEADLINE, RpcChannel, with_identity
 
 from sless_gateway.adapters import convert
 from sless_gateway.adapters.sending import Sending
-from sless_gateway.domain import Caller, FunctionKey, Upload
+from sless_gateway.domain import Caller, ConfigChange, FunctionKey, SourceFile, SourceHead, Upload
 
 _PIECE_BYTES: Final = 256 * 1024
 _STORING_SEC: Final = 120
@@ -30,7 +32,7 @@ class BuilderClient:
         self,
         caller: Caller,
         key: FunctionKey,
-        archive: AsyncIterator[bytes],
+        parts: AsyncIterator[bytes | ConfigChange],
         *,
         etag: str,
         request_id: str,
@@ -46,7 +48,7 @@ class BuilderClient:
             build_only=build_only,
         )
         call = self._stub.UploadCode(metadata=_identity(caller), timeout=NO_DEADLINE)
-        sending = Sending(call, _requests(head, archive))
+        sending = Sending(call, _requests(head, key, parts))
         storing = asyncio.ensure_future(_stored(call, sending))
         try:
             answer = await sending.outcome(storing)
@@ -73,13 +75,71 @@ class BuilderClient:
         finally:
             call.cancel()
 
+    async def source(
+        self, caller: Caller, key: FunctionKey, number: int | None, *, max_bytes: int
+    ) -> AsyncGenerator[SourceHead | SourceFile, None]:
+        """See Builder."""
+        begun: list[bytes] | None = None
+        path = ""
+        async with aclosing(self._source(caller, key, number, max_bytes=max_bytes)) as messages:
+            async for message in messages:
+                if message.HasField("head"):
+                    yield _source_head(message.head)
+                elif begun is not None and message.HasField("chunk"):
+                    begun.append(message.chunk)
+                else:
+                    if begun is not None:
+                        yield SourceFile(path, b"".join(begun))
+                    path, begun = message.file.path, []
+        if begun is not None:
+            yield SourceFile(path, b"".join(begun))
 
-async def _requests(head: pb.UploadHead, archive: AsyncIterator[bytes]) -> AsyncGenerator[pb.UploadCodeRequest, None]:
+    async def archive(
+        self, caller: Caller, key: FunctionKey, number: int | None
+    ) -> AsyncGenerator[SourceHead | bytes, None]:
+        """See Builder."""
+        async with aclosing(self._source(caller, key, number, archive=True)) as messages:
+            async for message in messages:
+                yield _source_head(message.head) if message.HasField("head") else message.chunk
+
+    async def _source(
+        self, caller: Caller, key: FunctionKey, number: int | None, **asked: Any
+    ) -> AsyncGenerator[pb.GetSourceResponse, None]:
+        request = pb.GetSourceRequest(
+            namespace=key.namespace,
+            name=key.name,
+            kind=convert.KIND_TO_PROTO[key.kind],
+            version=number or 0,
+            **asked,
+        )
+        call = self._stub.GetSource(request, metadata=_identity(caller))
+        try:
+            async for message in call:
+                yield message
+        finally:
+            call.cancel()
+
+
+async def _requests(
+    head: pb.UploadHead, key: FunctionKey, parts: AsyncIterator[bytes | ConfigChange]
+) -> AsyncGenerator[pb.UploadCodeRequest, None]:
     yield pb.UploadCodeRequest(head=head)
-    async for data in archive:
-        for start in range(0, len(data), _PIECE_BYTES):
-            yield pb.UploadCodeRequest(chunk=data[start : start + _PIECE_BYTES])
+    async for part in parts:
+        if isinstance(part, ConfigChange):
+            yield pb.UploadCodeRequest(config=_config(key, part))
+        else:
+            for start in range(0, len(part), _PIECE_BYTES):
+                yield pb.UploadCodeRequest(chunk=part[start : start + _PIECE_BYTES])
     yield pb.UploadCodeRequest(end=True)
+
+
+def _config(key: FunctionKey, change: ConfigChange) -> pb.UploadConfig:
+    mask = FieldMask(paths=convert.paths(change.fields))
+    return pb.UploadConfig(config=convert.function_message(key, change.config), config_mask=mask)
+
+
+def _source_head(message: pb.SourceHead) -> SourceHead:
+    return SourceHead(message.version, message.version_uid, message.entrypoint, message.files, message.archive_bytes)
 
 
 async def _stored(call: Any, sending: Sending) -> pb.UploadCodeResponse:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -105,6 +106,11 @@ def function_message(key: FunctionKey, config: FunctionConfig) -> pb.Function:
         access=_ACCESS_TO_PROTO[config.access],
         idempotent=config.idempotent,
     )
+
+
+def paths(fields: Iterable[str]) -> list[str]:
+    """The fields of a FunctionConfig by their names in the message."""
+    return sorted("timeout" if field == "timeout_sec" else field for field in fields)
 
 
 def _secret(value: SecretValue) -> pb.SecretValue:

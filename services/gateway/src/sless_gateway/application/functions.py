@@ -2,13 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
 
+from sless_contracts import limits
 from sless_platform.identity import authorise
 
 from sless_gateway.application.conditions import ANY_STATE, Condition
-from sless_gateway.domain import Caller, Function, FunctionConfig, FunctionKey, Kind, Namespace, Version
+from sless_gateway.domain import (
+    Caller,
+    Function,
+    FunctionConfig,
+    FunctionKey,
+    Kind,
+    Namespace,
+    Phase,
+    SourceFile,
+    SourceHead,
+    Version,
+)
+from sless_gateway.errors import BuildFailed
 from sless_gateway.ports import Builder, Registry
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """A function after a change. Not `known`: its outcome was waited for in vain."""
+
+    function: Function
+    known: bool
 
 
 class Resources:
@@ -58,12 +81,19 @@ class Resources:
         return await self._registry.get(caller, key)
 
     async def replace(
-        self, *, caller: Caller, key: FunctionKey, config: FunctionConfig, condition: Condition
-    ) -> Function:
-        """Give a function another configuration, whole."""
+        self,
+        *,
+        caller: Caller,
+        key: FunctionKey,
+        config: FunctionConfig,
+        condition: Condition,
+        wait: timedelta | None = None,
+    ) -> Changed:
+        """Give a function another configuration, whole. Raises BuildFailed when it was waited for and failed."""
         authorise(caller.principal, key.namespace)
         etag = await self.etag_for(caller, key, condition)
-        return await self._registry.update(caller, key, config, etag=etag, request_id=self._new_request_id())
+        function = await self._registry.update(caller, key, config, etag=etag, request_id=self._new_request_id())
+        return await self._outcome(caller, function, wait)
 
     async def delete(self, *, caller: Caller, key: FunctionKey, condition: Condition) -> None:
         """Delete a function; nothing reaches it once this has returned."""
@@ -81,16 +111,33 @@ class Resources:
         authorise(caller.principal, key.namespace)
         return await self._registry.version(caller, key, number)
 
-    async def activate(self, *, caller: Caller, key: FunctionKey, number: int, condition: Condition) -> Function:
-        """Let a built version serve."""
+    async def activate(
+        self, *, caller: Caller, key: FunctionKey, number: int, condition: Condition, wait: timedelta | None = None
+    ) -> Changed:
+        """Let a built version serve. Raises BuildFailed when it was waited for and failed."""
         authorise(caller.principal, key.namespace)
         etag = await self.etag_for(caller, key, condition)
-        return await self._registry.activate(caller, key, number, etag=etag, request_id=self._new_request_id())
+        function = await self._registry.activate(caller, key, number, etag=etag, request_id=self._new_request_id())
+        return await self._outcome(caller, function, wait)
 
     def build_log(self, *, caller: Caller, key: FunctionKey, number: int, follow: bool) -> AsyncIterator[str]:
         """A version's build log."""
         authorise(caller.principal, key.namespace)
         return self._builder.build_log(caller, key, number, follow=follow)
+
+    def source(
+        self, *, caller: Caller, key: FunctionKey, number: int | None
+    ) -> AsyncGenerator[SourceHead | SourceFile, None]:
+        """A version's source, or that of what serves: its files, as far as they fit into the bound."""
+        authorise(caller.principal, key.namespace)
+        return self._builder.source(caller, key, number, max_bytes=limits.SOURCE_BYTES.value)
+
+    def archive(
+        self, *, caller: Caller, key: FunctionKey, number: int | None
+    ) -> AsyncGenerator[SourceHead | bytes, None]:
+        """The same as the archive that was uploaded, whole."""
+        authorise(caller.principal, key.namespace)
+        return self._builder.archive(caller, key, number)
 
     async def etag_for(self, caller: Caller, key: FunctionKey, condition: Condition) -> str:
         """The etag that a write is to be made under; "" for any. Reads the function when several would do."""
@@ -101,6 +148,15 @@ class Resources:
         current = (await self._registry.get(caller, key)).etag
         condition.check(current)
         return current
+
+    async def _outcome(self, caller: Caller, function: Function, wait: timedelta | None) -> Changed:
+        """What became of a change once it is known, or when the wait is over."""
+        if wait is None:
+            return Changed(function, known=True)
+        function = await self._registry.wait(caller, function.key, wait)
+        if function.settled and function.phase is Phase.FAILED:
+            raise BuildFailed(function.message or "the version could not be started")
+        return Changed(function, known=function.settled)
 
 
 def namespace_etag(namespace: Namespace) -> str:

@@ -15,7 +15,7 @@ from sless_platform.identity import authorise
 
 from sless_gateway.application.conditions import Condition
 from sless_gateway.application.functions import Resources
-from sless_gateway.domain import Caller, Function, FunctionKey, Phase, Upload, Version, VersionState
+from sless_gateway.domain import Caller, ConfigChange, Function, FunctionKey, Phase, Upload, Version, VersionState
 from sless_gateway.errors import BuildFailed
 from sless_gateway.ports import Builder, Registry
 
@@ -55,19 +55,19 @@ class Uploads:
         *,
         caller: Caller,
         key: FunctionKey,
-        archive: AsyncIterator[bytes],
+        parts: AsyncIterator[bytes | ConfigChange],
         condition: Condition,
         build_only: bool,
         wait: timedelta | None,
     ) -> Uploaded:
-        """Make a version of an archive. `wait` None: answer once it is stored.
+        """Make a version of an archive, with the configuration among its parts. `wait` None: answer once it is stored.
 
         Raises BuildFailed when it was waited for and failed, FailedPrecondition when a newer upload took its place.
         """
         authorise(caller.principal, key.namespace)
         etag = await self._resources.etag_for(caller, key, condition)
         upload = await self._builder.upload(
-            caller, key, archive, etag=etag, request_id=self._new_request_id(), build_only=build_only
+            caller, key, parts, etag=etag, request_id=self._new_request_id(), build_only=build_only
         )
         if wait is None:
             return Uploaded(upload, upload.function, Progress.QUEUED)
@@ -81,7 +81,7 @@ class Uploads:
             raise BuildFailed(function.message or "the upload failed")
         if function.settled and function.phase is Phase.READY:
             if function.active_version != upload.version.number:
-                _check_not_replaced(await self._registry.version(caller, key, upload.version.number))
+                _check_usable(await self._registry.version(caller, key, upload.version.number))
             return Uploaded(upload, function, Progress.READY)
         return Uploaded(upload, function, Progress.UNDER_WAY)
 
@@ -96,12 +96,12 @@ class Uploads:
                     version = await self._registry.version(caller, key, version.number)
         except TimeoutError:
             return Uploaded(upload, upload.function, Progress.UNDER_WAY)
-        if version.state is VersionState.FAILED:
-            raise BuildFailed(version.message or "the build failed")
-        _check_not_replaced(version)
+        _check_usable(version)
         return Uploaded(upload, await self._registry.get(caller, key), Progress.READY)
 
 
-def _check_not_replaced(version: Version) -> None:
+def _check_usable(version: Version) -> None:
+    if version.state is VersionState.FAILED:
+        raise BuildFailed(version.message or "the build failed")
     if version.state is VersionState.CANCELLED:
         raise FailedPrecondition(f"version {version.number} was not built: a newer upload took its place")

@@ -158,16 +158,18 @@ async def read_json(request: web.BaseRequest) -> dict[str, Any]:
         )
     body = RequestBody(request, limit=limits.API_BODY_BYTES.value)
     await body.hold(limits.API_BODY_BYTES.value + 1)
-    return _object(body.held)
+    return json_object(body.held)
 
 
-def _object(data: bytes) -> dict[str, Any]:
+def json_object(data: bytes, field: str | None = None) -> dict[str, Any]:
+    """The JSON object that this is: the body, or a form's field. Raises InvalidArgument with the position."""
+    what = field or "the body"
     try:
         value = msgspec.json.decode(data)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise InvalidArgument(f"the body is not valid JSON: {_position(data, error)}") from None
+        raise InvalidArgument(f"{what} is not valid JSON: {_position(data, error)}", field=field) from None
     if not isinstance(value, dict):
-        raise InvalidArgument("the body must be a JSON object")
+        raise InvalidArgument(f"{what} must be a JSON object", field=field)
     return value
 
 

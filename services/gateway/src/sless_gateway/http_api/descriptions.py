@@ -18,10 +18,20 @@ _WAIT: Final = Query(
 )
 _UPLOAD_FORM: Final = {
     "type": "object",
-    "properties": {"code": {**BYTES, "description": "The zip."}},
+    "properties": {
+        "code": {**BYTES, "description": "The zip."},
+        "config": {
+            **STRING,
+            "contentMediaType": JSON,
+            "description": "Configuration that changes with the code: a JSON object with the fields of the resource, those that "
+            "it has change. With `activate=false`: `runtime` and `entrypoint` alone, which belong to the version.",
+        },
+    },
     "required": ["code"],
     "additionalProperties": False,
 }
+
+_UNKNOWN_YET: Final = Reply("The outcome is not known yet at the end of `wait`.", [_FUNCTION], etag=True)
 
 WHO_AM_I: Final = Description(
     id="whoAmI", summary="Who is calling", replies={200: Reply("The caller.", [Content(JSON, shapes.WhoAmIShape)])}
@@ -60,9 +70,13 @@ REPLACE_FUNCTION: Final = Description(
     id="replace{Kind}",
     summary="Replace the configuration of a {kind}; what is left out gets its default",
     body=[Content(JSON, FunctionForm)],
-    replies={200: Reply("The {kind} with its new configuration.", [_FUNCTION], etag=True)},
+    query=[_WAIT],
+    replies={
+        200: Reply("The {kind} with its new configuration; with `wait`: in effect.", [_FUNCTION], etag=True),
+        202: _UNKNOWN_YET,
+    },
     conditional=True,
-    errors=[409],
+    errors=[409, 422],
 )
 DELETE_FUNCTION: Final = Description(
     id="delete{Kind}",
@@ -109,9 +123,27 @@ GET_VERSION: Final = Description(
 ACTIVATE_VERSION: Final = Description(
     id="activate{Kind}Version",
     summary="Have a built version serve, with its runtime and entrypoint",
-    replies={200: Reply("The {kind}, on its way to that version.", [_FUNCTION], etag=True)},
+    query=[_WAIT],
+    replies={
+        200: Reply("The {kind}, on its way to that version; with `wait`: served by it.", [_FUNCTION], etag=True),
+        202: _UNKNOWN_YET,
+    },
     conditional=True,
-    errors=[409],
+    errors=[409, 422],
+)
+GET_SOURCE: Final = Description(
+    id="get{Kind}Source",
+    summary="The source of the version that serves, of the newest while none does",
+    replies={
+        200: Reply(
+            f"The files, at most {limits.SOURCE_BYTES.value} bytes of them; or the zip as it was uploaded.",
+            [Content(JSON, shapes.SourceShape), Content(ZIP, BYTES)],
+            etag=True,
+        )
+    },
+)
+GET_VERSION_SOURCE: Final = Description(
+    id="get{Kind}VersionSource", summary="A version's source", replies=GET_SOURCE.replies
 )
 GET_BUILD_LOG: Final = Description(
     id="get{Kind}BuildLog",

@@ -6,13 +6,14 @@ import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cached_property
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
 import msgspec
 from aiohttp import web
-from sless_contracts import catalog
+from sless_contracts import catalog, limits
 from sless_platform.errors import InvalidArgument, NotFound
 
 from sless_gateway.application.conditions import Condition, if_match
@@ -128,6 +129,16 @@ class Exchange:
             raise InvalidArgument(f"{name} must be true or false, not {text!r}", field=name)
         return _TRUTHS[text]
 
+    def wait(self) -> timedelta | None:
+        """How long the answer may be held (`?wait=SEC`); None: not at all. Raises InvalidArgument."""
+        text = self.query.get("wait")
+        if text is None:
+            return None
+        longest = limits.WAIT_SEC.value
+        if not (text.isascii() and text.isdigit() and len(text) <= 9 and int(text) <= longest):
+            raise InvalidArgument(f"wait must be from 0 to {longest} seconds, not {text!r}", field="wait")
+        return timedelta(seconds=int(text)) or None
+
     def token(self) -> str:
         """The bearer token. Raises TokenMissing."""
         token = self.offered_token()
@@ -148,10 +159,13 @@ class Exchange:
             headers.append(("ETag", f'"{etag}"'))
         return self.answer(status, headers, msgspec.json.encode(value))
 
-    def answer(self, status: int, headers: Headers, body: bytes = b"") -> Answer:
-        """An answer of the platform itself: never stored by a cache, since it is true now and for this caller only."""
+    def answer(self, status: int, headers: Headers, body: bytes = b"", *, length: int | None = None) -> Answer:
+        """An answer of the platform itself: never stored by a cache, since it is true now and for this caller only.
+
+        `length`: of a body that is streamed, when it is known beforehand.
+        """
         own: Headers = [(REQUEST_ID, self.request_id), ("Cache-Control", "no-store")]
-        return Answer(status, [*headers, *own, *self.extra], body)
+        return Answer(status, [*headers, *own, *self.extra], body, length=length)
 
 
 def request_id_of(request: web.BaseRequest) -> str:

@@ -6,6 +6,7 @@ for the registry to judge, but for numbers that the contract's fields cannot car
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, TypeVar
@@ -14,7 +15,16 @@ import msgspec
 from sless_contracts import catalog
 from sless_platform.errors import InvalidArgument
 
-from sless_gateway.domain import Access, FunctionConfig, KeptSecret, Kind, Replicas, SecretValue
+from sless_gateway.domain import (
+    Access,
+    ConfigChange,
+    FunctionConfig,
+    FunctionKey,
+    KeptSecret,
+    Kind,
+    Replicas,
+    SecretValue,
+)
 from sless_gateway.http_api import fields
 from sless_gateway.http_api.fields import ReadOnly
 
@@ -35,11 +45,9 @@ class KeptSecretForm(msgspec.Struct, forbid_unknown_fields=True):
     sha256: Annotated[str, fields.KEPT_SHA256]
 
 
-class FunctionForm(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """The body of a replace: null is the same as left out."""
+class _OptionalFields(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """What may be said of a function beside its runtime and entrypoint; null means the default."""
 
-    runtime: Annotated[str, fields.RUNTIME]
-    entrypoint: Annotated[str, fields.ENTRYPOINT]
     name: Annotated[str | None, fields.NAME] = None
     display_name: Annotated[str | None, fields.DISPLAY_NAME] = None
     description: Annotated[str | None, fields.DESCRIPTION] = None
@@ -67,13 +75,28 @@ class FunctionForm(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     updated_at: ReadOnly = None
 
 
+class FunctionForm(_OptionalFields, kw_only=True):
+    """The body of a replace: null is the same as left out."""
+
+    runtime: Annotated[str, fields.RUNTIME]
+    entrypoint: Annotated[str, fields.ENTRYPOINT]
+
+
+class ConfigForm(_OptionalFields, kw_only=True):
+    """Configuration that comes with an upload: the fields that are there change, all others stay."""
+
+    runtime: Annotated[str, fields.RUNTIME] | msgspec.UnsetType = msgspec.UNSET
+    entrypoint: Annotated[str, fields.ENTRYPOINT] | msgspec.UnsetType = msgspec.UNSET
+
+
 class CreateFunctionForm(FunctionForm, kw_only=True):
     """The body of a create, which must name what is made."""
 
     name: Annotated[str, fields.NAME]
 
 
-_Form = TypeVar("_Form", bound=FunctionForm)
+_CHANGEABLE: Final = frozenset(field.name for field in dataclasses.fields(FunctionConfig))
+_Form = TypeVar("_Form", bound=_OptionalFields)
 
 
 def function_form(body: Mapping[str, Any], form: type[_Form]) -> _Form:
@@ -84,11 +107,28 @@ def function_form(body: Mapping[str, Any], form: type[_Form]) -> _Form:
         raise _told(str(error), body) from None
 
 
-def config_of(form: FunctionForm, kind: Kind) -> FunctionConfig:
+def config_change(body: Mapping[str, Any], key: FunctionKey) -> ConfigChange | None:
+    """The fields of a body as a change of the function that the path names; None when none of them can be changed.
+
+    Raises InvalidArgument as function_form and config_of do.
+    """
+    form = function_form(body, ConfigForm)
+    check_name(form.name, key)
+    changed = _CHANGEABLE.intersection(body)
+    return ConfigChange(config_of(form, key.kind), changed) if changed else None
+
+
+def check_name(name: str | None, key: FunctionKey) -> None:
+    """Raise InvalidArgument for another name than the path's."""
+    if name not in {None, key.name}:
+        raise InvalidArgument(f"name can't be changed: it is {key.name}, not {name}", field="name")
+
+
+def config_of(form: FunctionForm | ConfigForm, kind: Kind) -> FunctionConfig:
     """The whole configuration: what the form says, defaults of the catalogue for what it leaves out."""
     return FunctionConfig(
-        runtime=form.runtime,
-        entrypoint=form.entrypoint,
+        runtime=form.runtime or "",
+        entrypoint=form.entrypoint or "",
         display_name=form.display_name or "",
         description=form.description or "",
         memory_mb=_within("memory_mb", form.memory_mb, catalog.MEMORY_MB, catalog.DEFAULT_MEMORY_MB),

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from sless_platform.errors import InvalidArgument
-
+from sless_gateway.application.functions import Changed
 from sless_gateway.domain import FunctionKey
 from sless_gateway.http_api.answer import Answer
 from sless_gateway.http_api.api import Api
 from sless_gateway.http_api.bodies import read_json
 from sless_gateway.http_api.exchange import Exchange
-from sless_gateway.http_api.forms import CreateFunctionForm, FunctionForm, config_of, function_form
+from sless_gateway.http_api.forms import CreateFunctionForm, FunctionForm, check_name, config_of, function_form
 
 
 async def list_functions(api: Api, exchange: Exchange) -> Answer:
@@ -40,12 +39,21 @@ async def put_function(api: Api, exchange: Exchange) -> Answer:
     """Its configuration, whole: what the body leaves out gets its default."""
     key = exchange.key
     form = function_form(await read_json(exchange.request), FunctionForm)
-    if form.name not in {None, key.name}:
-        raise InvalidArgument(f"name can't be changed: it is {key.name}, not {form.name}", field="name")
-    function = await api.resources.replace(
-        caller=exchange.caller, key=key, config=config_of(form, key.kind), condition=exchange.condition
+    check_name(form.name, key)
+    changed = await api.resources.replace(
+        caller=exchange.caller,
+        key=key,
+        config=config_of(form, key.kind),
+        condition=exchange.condition,
+        wait=exchange.wait(),
     )
-    return exchange.json(200, api.shapes.function(function), etag=function.etag)
+    return changed_function(api, exchange, changed)
+
+
+def changed_function(api: Api, exchange: Exchange, changed: Changed) -> Answer:
+    """The function after a change; 202 when its outcome was waited for and is not known yet."""
+    function = changed.function
+    return exchange.json(200 if changed.known else 202, api.shapes.function(function), etag=function.etag)
 
 
 async def delete_function(api: Api, exchange: Exchange) -> Answer:

@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 from sless_gateway.domain import Kind
 from sless_gateway.errors import MethodNotAllowed, RouteNotFound
-from sless_gateway.http_api import calls, descriptions, functions, namespaces, operations, upload, versions
+from sless_gateway.http_api import calls, descriptions, functions, namespaces, operations, sources, upload, versions
 from sless_gateway.http_api.answer import Answer
 from sless_gateway.http_api.api import Api
 from sless_gateway.http_api.description import Description
@@ -52,6 +52,7 @@ def _function_routes(kind: Kind) -> Sequence[Route]:
         Route("PUT", one, functions.put_function, descriptions.REPLACE_FUNCTION, kind),
         Route("DELETE", one, functions.delete_function, descriptions.DELETE_FUNCTION, kind),
         Route("POST", f"{one}/upload", upload.upload_code, descriptions.UPLOAD_CODE, kind),
+        Route("GET", f"{one}/source", sources.get_source, descriptions.GET_SOURCE, kind),
         Route("GET", f"{one}/versions", versions.list_versions, descriptions.LIST_VERSIONS, kind),
         Route("POST", f"{one}/versions", upload.upload_code, descriptions.CREATE_VERSION, kind),
         Route("GET", f"{one}/versions/{{version}}", versions.get_version, descriptions.GET_VERSION, kind),
@@ -60,6 +61,13 @@ def _function_routes(kind: Kind) -> Sequence[Route]:
             f"{one}/versions/{{version}}/activate",
             versions.activate_version,
             descriptions.ACTIVATE_VERSION,
+            kind,
+        ),
+        Route(
+            "GET",
+            f"{one}/versions/{{version}}/source",
+            sources.get_source,
+            descriptions.GET_VERSION_SOURCE,
             kind,
         ),
         Route("GET", f"{one}/versions/{{version}}/build-log", versions.get_build_log, descriptions.GET_BUILD_LOG, kind),

@@ -10,7 +10,17 @@ from typing import Annotated, Final
 import msgspec
 
 from sless_gateway.application.uploads import Progress, Uploaded
-from sless_gateway.domain import BuildError, Caller, Function, KeptSecret, Kind, Namespace, Replicas, Version
+from sless_gateway.domain import (
+    BuildError,
+    Caller,
+    Function,
+    KeptSecret,
+    Kind,
+    Namespace,
+    Replicas,
+    Version,
+    VersionState,
+)
 from sless_gateway.http_api import fields
 from sless_gateway.http_api.fields import KindName, PhaseName, Sha256, StateName, Time, about
 
@@ -104,6 +114,24 @@ class UploadShape(msgspec.Struct):
     code_sha256: Sha256
 
 
+class SourceFileShape(msgspec.Struct):
+    """A file as it was uploaded."""
+
+    path: Annotated[str, about("Relative to the archive's root, with slashes.")]
+    size: Annotated[int, about("Bytes of the file.")]
+    encoding: Annotated[str, about("How `content` stands for the bytes.", enum=["utf-8", "base64"])]
+    content: str
+
+
+class SourceShape(msgspec.Struct):
+    """A version's source."""
+
+    version: int
+    entrypoint: str
+    files: Annotated[list[SourceFileShape], about("By path.")]
+    truncated: Annotated[bool, about("Whether files are left out, each whole, because all would be too much for JSON.")]
+
+
 class NamespaceShape(msgspec.Struct):
     """A namespace."""
 
@@ -126,9 +154,12 @@ class HealthShape(msgspec.Struct):
 
 
 _MESSAGES: Final = {
+    Progress.QUEUED: "build queued",
     Progress.READY: "ready",
     Progress.UNDER_WAY: "build queued",
 }
+_THERE_ALREADY: Final = "unchanged: this version has the same content already"
+_FAILED_ALREADY: Final = "unchanged: version {} has the same content, and its build failed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,11 +234,11 @@ def version(version: Version) -> VersionShape:
 
 def upload(uploaded: Uploaded) -> UploadShape:
     """What became of an upload."""
-    if uploaded.progress is Progress.QUEUED:
-        message = "build queued" if uploaded.upload.created else "unchanged: this version has the same content already"
-    else:
-        message = _MESSAGES[uploaded.progress]
     version = uploaded.upload.version
+    message = _MESSAGES[uploaded.progress]
+    if uploaded.progress is Progress.QUEUED and not uploaded.upload.created:
+        failed = version.state is VersionState.FAILED
+        message = _FAILED_ALREADY.format(version.number) if failed else _THERE_ALREADY
     return UploadShape(message, uploaded.function.phase.value, version.number, version.code_sha256)
 
 

@@ -11,6 +11,7 @@ from sless_gateway.http_api import shapes
 from sless_gateway.http_api.answer import Answer
 from sless_gateway.http_api.api import Api
 from sless_gateway.http_api.exchange import Exchange
+from sless_gateway.http_api.functions import changed_function
 from sless_gateway.http_api.streaming import streamed
 
 _TEXT: Final[Headers] = [("Content-Type", "text/plain; charset=utf-8")]
@@ -31,11 +32,15 @@ async def get_version(api: Api, exchange: Exchange) -> Answer:
 
 
 async def activate_version(api: Api, exchange: Exchange) -> Answer:
-    """The function, on its way to being served by that version."""
-    function = await api.resources.activate(
-        caller=exchange.caller, key=exchange.key, number=exchange.version, condition=exchange.condition
+    """The function, on its way to being served by that version; `?wait=SEC` holds the answer until it is, or can't be."""
+    changed = await api.resources.activate(
+        caller=exchange.caller,
+        key=exchange.key,
+        number=exchange.version,
+        condition=exchange.condition,
+        wait=exchange.wait(),
     )
-    return exchange.json(200, api.shapes.function(function), etag=function.etag)
+    return changed_function(api, exchange, changed)
 
 
 async def get_build_log(api: Api, exchange: Exchange) -> Answer:
