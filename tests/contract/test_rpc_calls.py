@@ -31,6 +31,7 @@ from sless_platform.errors import (
     Unavailable,
     Unimplemented,
 )
+from sless_platform.identity import Principal
 from sless_platform.logging import bind, bound
 from sless_platform.rpc.client import NO_DEADLINE, RpcChannel, map_stream, mapped_errors
 from sless_platform.rpc.server import RpcServer
@@ -346,11 +347,29 @@ async def test_the_trace_travels_on(tmp_path: Path, method: str) -> None:
 
 
 @pytest.mark.parametrize("sent", ["nonsense", f"00-{'0' * 32}-{'b' * 16}-01"])
-async def test_a_trace_that_is_none_is_not_gone_on_with(tmp_path: Path, sent: str) -> None:
+async def test_what_is_no_trace_is_not_gone_on_with(tmp_path: Path, sent: str) -> None:
     servicer = everywhere(lambda: repr(tracing.current()).encode())
     async with running_echo(servicer, tmp_path) as running, running.channel() as channel:
         metadata = (("traceparent", sent), ("tracestate", "a=1"))
-        assert await EchoStub(channel.channel).Unary(b"x", metadata=metadata) == b"None"
+        answer = await EchoStub(channel.channel).Unary(b"x", metadata=metadata)
+
+    assert answer.startswith(b"Trace(traceparent='00-")
+    assert answer.endswith(b"-01', tracestate='')")
+    assert b"b" * 16 not in answer
+
+
+async def test_a_trace_begins_with_a_caller_from_outside(tmp_path: Path) -> None:
+    async def bearer(_token: str) -> Principal:
+        return Principal("sub", "namespace", frozenset())
+
+    servicer = everywhere(lambda: tracing.traceparent().encode())
+    async with running_echo(servicer, tmp_path, bearer=bearer) as running, running.channel(identity=None) as channel:
+        stub = EchoStub(channel.channel)
+        metadata = (("authorization", "Bearer x"),)
+        first, second = await stub.Unary(b"x", metadata=metadata), await stub.Unary(b"x", metadata=metadata)
+
+    assert tracing.parse([first.decode()]) is not None
+    assert first != second
 
 
 async def test_a_request_id_travels_on(tmp_path: Path) -> None:

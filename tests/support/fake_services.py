@@ -17,6 +17,7 @@ from sless.invoker.v1 import invoker_pb2, invoker_pb2_grpc
 from sless.registry.v1 import registry_pb2, registry_pb2_grpc
 from sless_contracts.catalog import namespace_of
 from sless_contracts.wire import ERROR_DOMAIN, IDENTITY_METADATA, USER_ISSUER
+from sless_platform import tracing
 from sless_platform.errors import (
     InvalidArgument,
     NotFound,
@@ -27,6 +28,7 @@ from sless_platform.errors import (
 from sless_platform.identity import IdentitySigner, IdentityVerifier, Principal
 from sless_platform.rpc.access import Access, authorise, current_principal
 from sless_platform.rpc.server import RpcServer
+from sless_platform.tracing import Trace
 
 from tests.support.fake_registry import FakeRegistry, check_etag, stamp
 from tests.support.identity import IdentityKeys, new_identity_keys
@@ -194,6 +196,7 @@ class FakeInvoker(invoker_pb2_grpc.InvokerServiceServicer):
     call: Call
     heads: list[invoker_pb2.CallHead] = field(default_factory=list)
     principals: list[Principal] = field(default_factory=list)
+    traces: list[Trace | None] = field(default_factory=list)
     cancelled: int = 0
     """Calls that were given up by whoever made them."""
 
@@ -203,6 +206,7 @@ class FakeInvoker(invoker_pb2_grpc.InvokerServiceServicer):
         head = (await anext(aiter(request_iterator))).head
         self.heads.append(head)
         self.principals.append(current_principal())
+        self.traces.append(tracing.current())
         try:
             async for message in self.call(head, _pieces(head, request_iterator)):
                 yield message

@@ -45,7 +45,6 @@ CALL = Call(
     headers=(("X-A", "1"), ("x-a", "2")),
     request_id="r1",
     invocation_id="01J",
-    traceparent="",
     owner_authenticated=False,
 )
 TARGET = Target(

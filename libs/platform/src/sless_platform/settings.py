@@ -141,6 +141,13 @@ class ServiceSettings(Settings):
         validation_alias="SLESS_OTLP_ENDPOINT",
         description="OTLP/gRPC address that takes spans; unset: none are made",
     )
+    trace_ratio: float = Field(
+        1.0,
+        ge=0,
+        le=1,
+        validation_alias="SLESS_TRACE_RATIO",
+        description="share of the traces that begin here whose spans are wanted, from 0 to 1; of others their caller decides",
+    )
     identity_key: SecretStr = Field(
         validation_alias="SLESS_IDENTITY_KEY", description="this service's own Ed25519 private key, PKCS#8 PEM"
     )

@@ -29,7 +29,7 @@ _GRACE: Final = timedelta(seconds=3)
 async def serve(settings: AuthSettings) -> None:
     """Runs auth until SIGTERM."""
     logging.configure(SERVICE, settings.log_level, settings.log_json)
-    telemetry.configure(SERVICE, settings.otlp_endpoint)
+    telemetry.configure(SERVICE, settings.otlp_endpoint, settings.trace_ratio)
     faults.configure(settings.faults)
     authentication = _authentication(settings)
     server = _server(settings, authentication)

@@ -86,7 +86,7 @@ class Builder:
 async def serve(settings: BuilderSettings) -> None:
     """Runs the builder until SIGTERM."""
     logging.configure(SERVICE, settings.log_level, settings.log_json)
-    telemetry.configure(SERVICE, settings.otlp_endpoint)
+    telemetry.configure(SERVICE, settings.otlp_endpoint, settings.trace_ratio)
     faults.configure(settings.faults)
     rpc = ServiceRpc(SERVICE, settings)
     async with (

@@ -238,7 +238,6 @@ class Call:
     headers: Headers
     request_id: str
     invocation_id: str
-    traceparent: str
     owner_authenticated: bool = False
 
 

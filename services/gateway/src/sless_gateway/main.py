@@ -41,7 +41,7 @@ _GRACE_SEC: Final = 8.0
 async def serve(settings: GatewaySettings) -> None:
     """Runs the gateway until SIGTERM."""
     logging.configure(SERVICE, settings.log_level, settings.log_json)
-    telemetry.configure(SERVICE, settings.otlp_endpoint)
+    telemetry.configure(SERVICE, settings.otlp_endpoint, settings.trace_ratio)
     faults.configure(settings.faults)
     async with stop_signals() as stop, running(settings):
         notify_ready(settings.ready_fd)

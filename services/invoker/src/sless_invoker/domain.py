@@ -51,7 +51,6 @@ class Call:
     headers: tuple[tuple[str, str], ...]
     request_id: str
     invocation_id: str
-    traceparent: str
     owner_authenticated: bool
 
 

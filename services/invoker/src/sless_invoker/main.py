@@ -30,7 +30,7 @@ _GRACE: Final = timedelta(seconds=6)
 async def serve(settings: InvokerSettings) -> None:
     """Runs the invoker until SIGTERM."""
     logging.configure(SERVICE, settings.log_level, settings.log_json)
-    telemetry.configure(SERVICE, settings.otlp_endpoint)
+    telemetry.configure(SERVICE, settings.otlp_endpoint, settings.trace_ratio)
     faults.configure(settings.faults)
     settings.logs_dir.mkdir(parents=True, exist_ok=True)
     rpc = ServiceRpc(SERVICE, settings)

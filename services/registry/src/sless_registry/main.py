@@ -99,7 +99,7 @@ def register(server: RpcServer, registry: Registry) -> None:
 async def serve(settings: RegistrySettings) -> None:
     """Serve until SIGTERM. Raises typed errors for what keeps it from starting, such as SchemaTooOld."""
     logging.configure(SERVICE, settings.log_level, settings.log_json)
-    telemetry.configure(SERVICE, settings.otlp_endpoint)
+    telemetry.configure(SERVICE, settings.otlp_endpoint, settings.trace_ratio)
     faults.configure(settings.faults)
     dsn = settings.postgres_dsn.get_secret_value()
     pool = await create_pool(dsn, schema=SCHEMA, max_size=settings.postgres_connections)

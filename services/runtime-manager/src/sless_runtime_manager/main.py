@@ -41,7 +41,7 @@ log = logging.get_logger(__name__)
 async def serve(settings: RuntimeManagerSettings) -> None:
     """Runs the runtime-manager until SIGTERM. Instances live on: its successor adopts them."""
     logging.configure(SERVICE, settings.log_level, settings.log_json)
-    telemetry.configure(SERVICE, settings.otlp_endpoint)
+    telemetry.configure(SERVICE, settings.otlp_endpoint, settings.trace_ratio)
     faults.configure(settings.faults)
     settings.logs_dir.mkdir(parents=True, exist_ok=True)
     backend = LocalRuntimeBackend(

@@ -12,11 +12,13 @@ from typing import Any
 
 import grpc
 
+from sless_platform import tracing
 from sless_platform.errors import Cancelled, PlatformError
 from sless_platform.rpc.credentials import Metadata
 from sless_platform.rpc.policy import Attempts, CallPolicy
 from sless_platform.rpc.sending import Sender, Serializer
 from sless_platform.rpc.status import from_outcome, from_rpc_error
+from sless_platform.rpc.traces import TracedMethod, end_with
 
 
 class MultiCallable:
@@ -26,6 +28,7 @@ class MultiCallable:
         self._inner = inner
         self._make = getattr(self, f"_{kind}")
         self._method = method
+        self._traced = TracedMethod(method)
         self._serialize = serialize
         self._policy = policy
 
@@ -42,14 +45,18 @@ class MultiCallable:
         """As grpc.aio's. `timeout` in seconds; None: the channel's default."""
 
         def start(sent: Any, left: float | None) -> Any:
-            return self._inner(
+            span = self._traced.calling()
+            call = self._inner(
                 sent,
                 timeout=left,
-                metadata=self._policy.metadata(metadata),
+                metadata=self._policy.metadata(metadata, tracing.current() if span is None else span.trace),
                 credentials=credentials,
                 wait_for_ready=wait_for_ready,
                 compression=compression,
             )
+            if span is not None:
+                end_with(span, call)
+            return call
 
         return self._make(request, timeout, start)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,13 +17,14 @@ from typing import Any, NoReturn, TypeAlias
 import grpc
 from structlog.contextvars import bind_contextvars
 
-from sless_platform import tracing
 from sless_platform.errors import Internal, Kind, PlatformError, Unauthenticated
 from sless_platform.identity import IdentityVerifier, Principal
 from sless_platform.logging import bound, get_logger
 from sless_platform.rpc.access import Access, admit
 from sless_platform.rpc.credentials import Metadata
 from sless_platform.rpc.status import code_of, to_status, to_trailing_metadata
+from sless_platform.rpc.traces import TracedMethod, answered
+from sless_platform.telemetry import Span
 
 REQUEST_ID_METADATA = "x-request-id"
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}", re.ASCII)
@@ -59,45 +60,59 @@ class Guard:
         return made  # type: ignore[no-any-return]
 
     def _single(self, behaviour: Behaviour, method: str, access: Access | None) -> Behaviour:
+        traced = TracedMethod(method)
+
         async def call(request: Any, context: Context) -> Any:
+            sent, span = _accepted(traced, access, context)
             try:
-                await self._enter(method, access, context)
-                return await behaviour(request, context)
+                await self._enter(method, access, sent)
+                answer = await behaviour(request, context)
+                if span is not None:
+                    answered(span, None)
+                return answer
             except grpc.aio.AbortError:
                 raise
             except Exception as error:  # noqa: BLE001 - the boundary: _fail logs what it does not know
-                await self._fail(error, context)
+                await self._fail(error, context, span)
+            finally:
+                if span is not None:
+                    span.end()
 
         return call
 
     def _streaming(self, behaviour: Behaviour, method: str, access: Access | None) -> Behaviour:
+        traced = TracedMethod(method)
+
         async def call(request: Any, context: Context) -> AsyncIterator[Any]:
+            sent, span = _accepted(traced, access, context)
             try:
-                await self._enter(method, access, context)
+                await self._enter(method, access, sent)
                 answers = behaviour(request, context)
-                if not hasattr(answers, "__aiter__"):
+                if hasattr(answers, "__aiter__"):
+                    # Closed here, not by the garbage collector: its `finally` belongs to this call.
+                    async with _closing(answers):
+                        async for answer in answers:
+                            yield answer
+                else:
                     await answers  # a servicer that uses context.write
-                    return
-                # Closed here, not by the garbage collector: its `finally` belongs to this call.
-                async with _closing(answers):
-                    async for answer in answers:
-                        yield answer
+                if span is not None:
+                    answered(span, None)
             except grpc.aio.AbortError:
                 raise
             except Exception as error:  # noqa: BLE001
-                await self._fail(error, context)
+                await self._fail(error, context, span)
+            finally:
+                if span is not None:
+                    span.end()
 
         return call
 
-    async def _enter(self, method: str, access: Access | None, context: Context) -> None:
-        sent: Metadata = tuple(context.invocation_metadata() or ())
-        metadata = dict(sent)
-        tracing.enter(_trace(sent))
+    async def _enter(self, method: str, access: Access | None, metadata: Mapping[str, str | bytes]) -> None:
         bind_contextvars(request_id=_request_id(metadata.get(REQUEST_ID_METADATA)), rpc=method)
         if access is not None:
             admit(access, await self._identify(metadata))
 
-    async def _identify(self, metadata: dict[str, str | bytes]) -> Principal | None:
+    async def _identify(self, metadata: Mapping[str, str | bytes]) -> Principal | None:
         token = metadata.get(self.identity_metadata)
         if isinstance(token, str):
             return self.verifier.verify(token, datetime.now(UTC))
@@ -108,12 +123,23 @@ class Guard:
             raise Unauthenticated("this kind of authorization is not taken here")
         return await self.bearer(header[len(_BEARER_SCHEME) :].strip())
 
-    async def _fail(self, error: Exception, context: Context) -> NoReturn:
+    async def _fail(self, error: Exception, context: Context, span: Span | None) -> NoReturn:
         told = _typed(error) or _unknown()
         if told.kind is Kind.INTERNAL:
             log.error("call failed", exc_info=error)
+        if span is not None:
+            answered(span, told)
         status = to_status(told, self.error_domain)
         await context.abort(code_of(told), status.message, to_trailing_metadata(status))
+
+
+def _accepted(
+    traced: TracedMethod, access: Access | None, context: Context
+) -> tuple[Mapping[str, str | bytes], Span | None]:
+    """The call's metadata, and its span when one is made; health and reflection belong to no trace."""
+    sent: Metadata = tuple(context.invocation_metadata() or ())
+    metadata = dict(sent)
+    return metadata, None if access is None else traced.accept(sent, metadata)
 
 
 def _typed(error: Exception) -> PlatformError | None:
@@ -135,13 +161,6 @@ async def _closing(answers: Any) -> AsyncIterator[None]:
 
 def _unknown() -> Internal:
     return Internal(f"internal error; request id {bound('request_id')}")
-
-
-def _trace(metadata: Metadata) -> tracing.Trace | None:
-    """The trace that the caller sent."""
-    parents = [value for key, value in metadata if key == tracing.TRACEPARENT and isinstance(value, str)]
-    states = [value for key, value in metadata if key == tracing.TRACESTATE and isinstance(value, str)]
-    return tracing.parse(parents, states) if parents else None
 
 
 def _request_id(sent: str | bytes | None) -> str:

@@ -12,7 +12,6 @@ from typing import Final
 
 import grpc
 
-from sless_platform import tracing
 from sless_platform.backoff import Backoff
 from sless_platform.errors import InvalidArgument, Kind, PlatformError
 from sless_platform.logging import bound
@@ -20,6 +19,8 @@ from sless_platform.rpc.credentials import IdentitySource, Metadata
 from sless_platform.rpc.guard import REQUEST_ID_METADATA
 from sless_platform.rpc.options import DEFAULT_IDENTITY_METADATA
 from sless_platform.rpc.status import from_rpc_error
+from sless_platform.rpc.traces import metadata_of
+from sless_platform.tracing import TRACEPARENT, Trace
 
 NO_DEADLINE: Final = float("inf")
 """As a call's `timeout`: however long it takes."""
@@ -44,8 +45,8 @@ class CallPolicy:
         default_factory=lambda: Backoff(timedelta(milliseconds=200), timedelta(seconds=1), factor=4)
     )
 
-    def metadata(self, given: Metadata | None) -> list[tuple[str, str | bytes]]:
-        """What a call is sent with. An identity that the call brings replaces the channel's own."""
+    def metadata(self, given: Metadata | None, trace: Trace | None = None) -> list[tuple[str, str | bytes]]:
+        """What a call of this trace is sent with. An identity that the call brings replaces the channel's own."""
         own = {DEFAULT_IDENTITY_METADATA, self.identity_metadata}
         sent = [(self.identity_metadata if key in own else key, value) for key, value in given or ()]
         keys = {key for key, _ in sent}
@@ -54,11 +55,8 @@ class CallPolicy:
         request_id = bound("request_id")
         if request_id is not None and REQUEST_ID_METADATA not in keys:
             sent.append((REQUEST_ID_METADATA, request_id))
-        trace = tracing.current()
-        if trace is not None and tracing.TRACEPARENT not in keys:
-            sent.append((tracing.TRACEPARENT, trace.traceparent))
-            if trace.tracestate:
-                sent.append((tracing.TRACESTATE, trace.tracestate))
+        if trace is not None and TRACEPARENT not in keys:
+            sent += metadata_of(trace)
         for key, value in sent:
             # gRPC itself would fail with an error about a batch, and name no key.
             if isinstance(value, str) and not (value.isascii() and value.isprintable()):

@@ -169,7 +169,6 @@ def _head(call: Call) -> pb.CallHead:
         query=call.query,
         headers=[pb.Header(name=name, value=value) for name, value in call.headers],
         request_id=call.request_id,
-        traceparent=call.traceparent,
         invocation_id=call.invocation_id,
         kind=FUNCTION_KIND_UNSPECIFIED if call.kind is None else KIND_TO_PROTO[call.kind],
         owner_authenticated=call.owner_authenticated,

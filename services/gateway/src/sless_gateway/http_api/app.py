@@ -10,6 +10,7 @@ from sless_platform.identity import authorise
 from sless_platform.logging import bind, get_logger
 
 from sless_gateway.errors import outcome
+from sless_gateway.http_api import traces
 from sless_gateway.http_api.answer import Answer
 from sless_gateway.http_api.api import Api
 from sless_gateway.http_api.connection import Server
@@ -35,7 +36,14 @@ class HttpApi:
         started = time.perf_counter()
         exchange = Exchange(request, request_id_of(request))
         bind(request_id=exchange.request_id)
-        answer = await self._answer(exchange)
+        span = traces.accept(request)
+        status: int | None = None
+        try:
+            answer = await self._answer(exchange)
+            status = answer.status
+        finally:
+            if span is not None:
+                traces.end(span, exchange, status)
         self._api.metrics.count(exchange.template, request.method, answer.status, time.perf_counter() - started)
         return answer
 

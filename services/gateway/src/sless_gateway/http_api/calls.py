@@ -59,7 +59,6 @@ def _call(api: Api, exchange: Exchange, trigger: Trigger) -> Call:
         headers=forwarded(request_headers(headers), request),
         request_id=exchange.request_id,
         invocation_id=api.new_invocation_id(),
-        traceparent=request.headers.get("traceparent", ""),
     )
     exchange.extra.append((INVOCATION_ID, call.invocation_id))
     return call

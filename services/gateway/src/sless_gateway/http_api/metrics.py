@@ -10,7 +10,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 
-_METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"})
+KNOWN_METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"})
 _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900)
 
 
@@ -40,13 +40,13 @@ class Metrics:
         children = self._children.get(key)
         if children is None:
             children = self._child(route, method, status // 100)
-            if method in _METHODS:  # names that clients make up must not pile up
+            if method in KNOWN_METHODS:  # names that clients make up must not pile up
                 self._children[key] = children
         children[0].inc()
         children[1].observe(seconds)
 
     def _child(self, route: str, method: str, hundreds: int) -> tuple[Counter, Histogram]:
-        known = method if method in _METHODS else "other"
+        known = method if method in KNOWN_METHODS else "other"
         return self._requests.labels(route, known, f"{hundreds}xx"), self._seconds.labels(route)
 
     def text(self) -> bytes:

@@ -23,7 +23,10 @@ from sless_calls.errors import (
 )
 from sless_calls.heads import CallHead, ReplyHead
 from sless_calls.heads import LogLine as ProtocolLine
+from sless_platform import tracing
+from sless_platform.telemetry import Span
 
+from sless_invoker.application import traces
 from sless_invoker.application.admission import NamespaceAdmission
 from sless_invoker.application.body import Body
 from sless_invoker.application.instances import Instances
@@ -102,10 +105,12 @@ class Calls:
             cold = cold or room.cold
             answered = False
             try:
-                async with aclosing(self._on(room.connection, call, target, body)) as parts:
-                    async for part in parts:
-                        answered = True
-                        yield replace(part, cold=cold) if isinstance(part, Reply) else part
+                version = room.connection.hello.version
+                with traces.function(call, target, version=version, attempt=sent + 1, cold=cold) as span:
+                    async with aclosing(self._on(room.connection, call, target, body, span)) as parts:
+                        async for part in parts:
+                            answered = True
+                            yield replace(part, cold=cold) if isinstance(part, Reply) else part
                 return
             except (NotSent, NotReachable, Refused) as error:
                 _require_replayable(body, target, error)
@@ -122,18 +127,20 @@ class Calls:
         return await self._instances.of(target.uid).room(target, until=until, queue_limit=limit)
 
     async def _on(
-        self, connection: Connection, call: Call, target: Target, body: Body
+        self, connection: Connection, call: Call, target: Target, body: Body, span: Span | None
     ) -> AsyncGenerator[Reply | bytes, None]:
         """The answer of one instance. Nothing is awaited before the call has been made: its room is not reserved."""
 
         def take(lines: list[ProtocolLine]) -> None:
             self._log.write(target.uid, call.request_id, [_log_line(line) for line in lines])
 
-        running = connection.call(_head(call, target), body.first, end=body.complete, on_log=take)
+        running = connection.call(_head(call, target, span), body.first, end=body.complete, on_log=take)
         with running:
             upload = None if body.complete else _Upload(running, body)
             try:
                 async for part in _answer(running, connection.hello.version):
+                    if span is not None and isinstance(part, Reply):
+                        traces.note(span, part)
                     yield part
             except CallError as error:
                 if upload is not None and upload.error is not None:
@@ -205,16 +212,17 @@ def _failure(error: CallError, target: Target) -> Exception:
             return FunctionCrashed(f"{target.name} could not be called: {error}")
 
 
-def _head(call: Call, target: Target) -> CallHead:
+def _head(call: Call, target: Target, span: Span | None) -> CallHead:
+    trace = tracing.current() if span is None else span.trace
     return CallHead(
         id=call.invocation_id,
         request_id=call.request_id,
         method=call.method,
         path=call.path,
         query=call.query,
-        headers=list(call.headers),
+        headers=traces.told(call.headers, trace),
         deadline_ms=None if target.timeout is None else round(target.timeout / timedelta(milliseconds=1)),
-        traceparent=call.traceparent or None,
+        traceparent=None if trace is None else trace.traceparent,
         trigger=call.trigger.value,
     )
 

@@ -41,7 +41,6 @@ def call_of(head: invoker_pb2.CallHead, *, owner_authenticated: bool, now: datet
         headers=tuple((header.name, header.value) for header in head.headers),
         request_id=head.request_id or head.invocation_id,
         invocation_id=head.invocation_id or new_invocation_id(now),
-        traceparent=head.traceparent,
         owner_authenticated=owner_authenticated,
     )
 
