@@ -17,7 +17,7 @@ from sless_builder.adapters.signals import LocalSignals, PostgresSignals
 from sless_builder.domain.build import BuildState, Claim, FunctionUid, Problem, Result, Source, VersionUid
 from sless_builder.domain.layers import Layer, archive_key, object_key
 from sless_builder.errors import LeaseLost
-from sless_builder.ports import CLEANUP, QUEUE, REPORTS, BuildStore, Changes, Counters, Signals, build_topic
+from sless_builder.ports import CLEANUP, QUEUE, REPORTS, BuildStore, Changes, Counters, Signals, Snapshot, build_topic
 from sless_platform.postgres import create_pool
 
 from tests.support.postgres import ServiceDatabase
@@ -475,7 +475,8 @@ async def test_a_deleted_functions_versions_are_not_queued(store: BuildStore) ->
 
 async def test_a_deletion_that_was_missed_shows_in_the_next_snapshot(store: BuildStore) -> None:
     await queue(store, source(), source("v2", "f2", "c2"))
-    await store.apply(Changes(9, reset=True), snapshot_of=frozenset({FunctionUid("f2")}))
+    whole = Snapshot(frozenset({FunctionUid("f2")}), frozenset({VersionUid("v1"), VersionUid("v2")}))
+    await store.apply(Changes(9, reset=True), whole=whole)
     assert await store.deletions() == ["f1"]
     assert await state_of(store, "v1") is BuildState.CANCELLED
     assert await state_of(store, "v2") is BuildState.PENDING
@@ -485,6 +486,54 @@ async def test_purged_functions_matter_only_if_they_left_something(store: BuildS
     await queue(store, source())
     await store.apply(Changes(2, purged=(FunctionUid("f1"), FunctionUid("f9"))))
     assert await store.deletions() == ["f1"]
+
+
+# -- versions that are kept no more
+
+
+async def test_a_dropped_version_goes_with_what_it_alone_names(store: BuildStore) -> None:
+    await queue(store, source(), source("v2"))
+    for number in ("1", "2"):
+        claim = await claimed(store)
+        await store.hold(claim, ["layer-base", f"layer-{number}"], None)
+        await store.append_log(claim, "x\n")
+        await store.finish(claim, RESULT, "", "")
+
+    await store.apply(Changes(2, dropped=(VersionUid("v1"), VersionUid("v9"))))
+    await store.trim()
+
+    assert await store.log(VersionUid("v1"), 0) is None
+    assert await state_of(store, "v2") is BuildState.BUILT
+    assert set(await store.garbage()) == {archive_key("c1"), "layer-base", "layer-1"}
+    assert [await named(store, key) for key in (archive_key("c1"), "layer-base", "layer-1")] == [True, True, False]
+
+
+async def test_a_dropped_versions_build_is_stopped_before_it_goes(store: BuildStore) -> None:
+    await queue(store, source())
+    running = await claimed(store)
+
+    await store.apply(Changes(2, dropped=(VersionUid("v1"),)))
+    await store.trim()
+
+    assert await state_of(store) is BuildState.CANCELLED
+    with pytest.raises(LeaseLost):
+        await store.renew(running, LEASE)
+    await store.release(running)
+    await store.trim()
+    assert await store.log(VersionUid("v1"), 0) is None
+    assert await store.garbage() == [archive_key("c1")]
+
+
+async def test_that_a_version_was_dropped_shows_in_the_next_snapshot(store: BuildStore) -> None:
+    await queue(store, source(), source("v2"))
+
+    whole = Snapshot(frozenset({FunctionUid("f1")}), frozenset({VersionUid("v2"), VersionUid("v3")}))
+    await store.apply(Changes(9, reset=True, wanted=((source("v3"), 0),)), whole=whole)
+    await store.trim()
+
+    assert await store.log(VersionUid("v1"), 0) is None
+    assert [await state_of(store, version) for version in ("v2", "v3")] == [BuildState.PENDING] * 2
+    assert await store.deletions() == []
 
 
 # -- signals

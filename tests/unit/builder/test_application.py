@@ -473,7 +473,7 @@ async def test_a_snapshot_in_parts_is_stored_whole() -> None:
     await kept.queue(SOURCE, gone)
     registry = FakeRegistry(
         Changes(0, reset=True, more=True, functions=frozenset({F1})),
-        Changes(0, more=True, functions=frozenset({late.function_uid})),
+        Changes(0, more=True, functions=frozenset({late.function_uid}), versions=frozenset({SOURCE.version_uid})),
         Changes(9, wanted=((late, 0),)),
         Changes(10, wanted=((source(4), 0),)),
     )
@@ -481,8 +481,11 @@ async def test_a_snapshot_in_parts_is_stored_whole() -> None:
         await until(lambda: len(registry.watched_from) == 2)
     assert registry.acknowledged == [9, 10]
     assert await kept.store.deletions() == [gone.function_uid]
+    assert await kept.state() is BuildState.PENDING
     assert await kept.state(late.version_uid) is BuildState.PENDING
     assert await kept.state(VersionUid("v4")) is BuildState.PENDING
+    await kept.store.trim()
+    assert await kept.store.log(gone.version_uid, 0) is None, "a version that is in no part is kept no more"
 
 
 # -- the clean-up

@@ -15,7 +15,7 @@ from sless_builder.adapters.signals import LocalSignals
 from sless_builder.domain.build import BuildState, Claim, FunctionUid, Problem, Report, Result, Source, VersionUid
 from sless_builder.domain.layers import Layer, archive_key, object_key
 from sless_builder.errors import LeaseLost
-from sless_builder.ports import CLEANUP, QUEUE, REPORTS, Changes, Counters, LogPart, build_topic
+from sless_builder.ports import CLEANUP, QUEUE, REPORTS, Changes, Counters, LogPart, Snapshot, build_topic
 
 _REPORT_TAKEOVER: Final = timedelta(seconds=5)
 
@@ -31,6 +31,7 @@ class _Build:
     state: BuildState = BuildState.PENDING
     failures: int = 0
     runs: int = 0
+    dropped: bool = False
     owner: str | None = None
     lease_until: datetime | None = None
     end: Result | Problem | None = None
@@ -93,15 +94,16 @@ class MemoryBuildStore:
     async def revision(self) -> int | None:
         return self._revision
 
-    async def apply(self, changes: Changes, *, snapshot_of: frozenset[FunctionUid] | None = None) -> None:
+    async def apply(self, changes: Changes, *, whole: Snapshot | None = None) -> None:
         for source, attempt in changes.wanted:
             self._add(source, attempt)
         here = {build.source.function_uid for build in self._all()}
-        missing = here - snapshot_of if snapshot_of is not None else set()
+        missing = here - whole.functions if whole is not None else set()
         gone = [*changes.deleted, *sorted((here & set(changes.purged)) | missing)]
         self._cancel([b for b in self._all() if b.source.version_uid in changes.cancelled])
         self._cancel([b for b in self._all() if b.source.function_uid in gone])
         self._deletions.update(dict.fromkeys(gone))
+        self._drop(changes, whole)
         if not changes.more:
             self._revision = changes.revision
         self._signals.publish(CLEANUP)
@@ -222,6 +224,9 @@ class MemoryBuildStore:
             if build.state in (BuildState.FAILED, BuildState.CANCELLED) and not build.leased(now):
                 self._discard(build.objects[1:])
                 del build.objects[1:]
+            if build.dropped and not build.leased(now):
+                self._discard(build.objects)
+                del self._builds[build.source.version_uid]
 
     async def forget_uploads(self, older_than: timedelta) -> None:
         old = self._now() - older_than
@@ -262,6 +267,13 @@ class MemoryBuildStore:
             if not (upload.ended and (upload.function_uid, upload.key) == (source.function_uid, key))
         }
         self._signals.publish(QUEUE)
+
+    def _drop(self, changes: Changes, whole: Snapshot | None) -> None:
+        for build in self._all():
+            uid = build.source.version_uid
+            if uid in changes.dropped or (whole is not None and uid not in whole.versions):
+                self._cancel([build])
+                build.dropped = True
 
     def _may_run(self, build: _Build, now: datetime) -> bool:
         waits = build.state is BuildState.PENDING and build.due_at <= now

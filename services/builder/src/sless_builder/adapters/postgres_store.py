@@ -16,7 +16,7 @@ from sless_builder.adapters import sql
 from sless_builder.domain.build import BuildState, Claim, FunctionUid, Problem, Report, Result, Source, VersionUid
 from sless_builder.domain.layers import Layer, archive_key
 from sless_builder.errors import LeaseLost
-from sless_builder.ports import Changes, Counters, LogPart
+from sless_builder.ports import Changes, Counters, LogPart, Snapshot
 
 
 class PostgresBuildStore:
@@ -43,15 +43,18 @@ class PostgresBuildStore:
             revision: int | None = await database.fetchval(sql.REVISION)
             return revision
 
-    async def apply(self, changes: Changes, *, snapshot_of: frozenset[FunctionUid] | None = None) -> None:
+    async def apply(self, changes: Changes, *, whole: Snapshot | None = None) -> None:
         async with transaction(self._pool) as database:
             for source, attempt in changes.wanted:
                 await database.execute(sql.ADD_BUILD, *_columns(source), attempt, archive_key(source.code_sha256))
-            gone = [*changes.deleted, *await _left_behind(database, changes, snapshot_of)]
-            if gone or changes.cancelled:
-                await database.execute(sql.CANCEL, list(changes.cancelled), gone)
+            gone = [*changes.deleted, *await _left_behind(database, changes, whole)]
+            dropped = [*changes.dropped, *await _dropped(database, whole)]
+            if gone or dropped or changes.cancelled:
+                await database.execute(sql.CANCEL, [*changes.cancelled, *dropped], gone)
             if gone:
                 await database.execute(sql.DELETE, gone)
+            if dropped:
+                await database.execute(sql.DROP, dropped)
             if not changes.more:
                 await database.execute(sql.SET_REVISION, changes.revision)
 
@@ -143,8 +146,9 @@ class PostgresBuildStore:
             await database.execute(sql.END_DELETION, function_uid)
 
     async def trim(self) -> None:
-        async with connection(self._pool) as database:
+        async with transaction(self._pool) as database:
             await database.execute(sql.TRIM)
+            await database.execute(sql.REMOVE_DROPPED)
 
     async def forget_uploads(self, older_than: timedelta) -> None:
         async with connection(self._pool) as database:
@@ -169,14 +173,20 @@ class PostgresBuildStore:
             await database.execute(sql.END_GARBAGE, key)
 
 
-async def _left_behind(
-    database: Connection, changes: Changes, snapshot_of: frozenset[FunctionUid] | None
-) -> list[FunctionUid]:
+async def _left_behind(database: Connection, changes: Changes, whole: Snapshot | None) -> list[FunctionUid]:
     """Functions that are gone for good and have left something here: their deletion was missed."""
     rows = [] if not changes.purged else await database.fetch(sql.STALE_FUNCTIONS, list(changes.purged))
-    if snapshot_of is not None:
-        rows += await database.fetch(sql.FUNCTIONS_NOT_IN, list(snapshot_of))
+    if whole is not None:
+        rows += await database.fetch(sql.FUNCTIONS_NOT_IN, list(whole.functions))
     return [FunctionUid(row["function_uid"]) for row in rows]
+
+
+async def _dropped(database: Connection, whole: Snapshot | None) -> list[VersionUid]:
+    """Versions that are kept no more and have left something here: that they were dropped was missed."""
+    if whole is None:
+        return []
+    rows = await database.fetch(sql.VERSIONS_NOT_IN, list(whole.versions))
+    return [VersionUid(row["version_uid"]) for row in rows]
 
 
 def _columns(source: Source) -> tuple[object, ...]:

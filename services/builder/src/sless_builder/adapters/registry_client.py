@@ -131,7 +131,11 @@ def _changes(batch: pb.WatchResponse) -> Changes:
         purged=_function_uids(
             change.purged_function_uid for change in batch.changes if change.HasField("purged_function_uid")
         ),
+        dropped=tuple(
+            VersionUid(change.purged_version_uid) for change in batch.changes if change.HasField("purged_version_uid")
+        ),
         functions=frozenset(FunctionUid(function.uid) for function in functions),
+        versions=frozenset(VersionUid(version.uid) for version in versions),
     )
 
 

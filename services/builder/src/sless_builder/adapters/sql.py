@@ -71,6 +71,17 @@ SELECT pg_notify('sless_builder', 'cleanup') FROM asked
 STALE_FUNCTIONS: Final = "SELECT DISTINCT function_uid FROM builds WHERE function_uid = ANY ($1::text[])"
 FUNCTIONS_NOT_IN: Final = "SELECT DISTINCT function_uid FROM builds WHERE function_uid <> ALL ($1::text[])"
 
+VERSIONS_NOT_IN: Final = """
+SELECT version_uid FROM builds WHERE NOT dropped AND version_uid NOT IN (SELECT unnest($1::text[]))
+"""
+
+DROP: Final = """
+WITH dropped AS (
+    UPDATE builds SET dropped = true WHERE version_uid = ANY ($1::text[]) AND NOT dropped RETURNING version_uid
+)
+SELECT pg_notify('sless_builder', 'cleanup') FROM dropped
+"""
+
 CLAIM: Final = """
 WITH next AS (
     SELECT version_uid, state = 'building' AS expired FROM builds b
@@ -214,6 +225,17 @@ WITH idle AS (
     UPDATE builds b SET objects = b.objects[1:1] FROM idle WHERE b.version_uid = idle.version_uid
 )
 INSERT INTO garbage (key) SELECT DISTINCT unnest(objects[2:]) FROM idle
+ON CONFLICT (key) DO UPDATE SET due_at = least(garbage.due_at, excluded.due_at)
+"""
+
+REMOVE_DROPPED: Final = """
+WITH idle AS (
+    SELECT version_uid FROM builds WHERE dropped AND (lease_until IS NULL OR lease_until < clock_timestamp())
+    FOR UPDATE SKIP LOCKED
+), gone AS (
+    DELETE FROM builds b USING idle WHERE b.version_uid = idle.version_uid RETURNING objects
+)
+INSERT INTO garbage (key) SELECT DISTINCT unnest(objects) FROM gone
 ON CONFLICT (key) DO UPDATE SET due_at = least(garbage.due_at, excluded.due_at)
 """
 

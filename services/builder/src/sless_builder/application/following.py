@@ -9,8 +9,7 @@ from sless_platform.errors import PlatformError
 from sless_platform.faults import fault_point
 from sless_platform.logging import get_logger
 
-from sless_builder.domain.build import FunctionUid
-from sless_builder.ports import Changes, Feed, Queue, Registry
+from sless_builder.ports import Changes, Feed, Queue, Registry, Snapshot
 
 log = get_logger(__name__)
 
@@ -39,20 +38,19 @@ class Follower:
 
     async def _follow(self) -> None:
         async with self._registry.watch(await self._queue.revision()) as feed:
-            snapshot: set[FunctionUid] | None = None
+            snapshot: Snapshot | None = None
             async for changes in feed:
                 self.connected = True
                 if changes.reset:
-                    snapshot = set()
+                    snapshot = Snapshot()
                 if snapshot is not None:
-                    snapshot |= changes.functions
+                    snapshot = snapshot.with_changes(changes)
                 await self._store(changes, feed, snapshot)
                 if not changes.more:
                     snapshot = None
 
-    async def _store(self, changes: Changes, feed: Feed, snapshot: set[FunctionUid] | None) -> None:
-        whole = None if snapshot is None or changes.more else frozenset(snapshot)
-        await self._queue.apply(changes, snapshot_of=whole)
+    async def _store(self, changes: Changes, feed: Feed, snapshot: Snapshot | None) -> None:
+        await self._queue.apply(changes, whole=None if changes.more else snapshot)
         if changes.wanted:
             fault_point("builder.queue.after_insert")
         if not changes.more:

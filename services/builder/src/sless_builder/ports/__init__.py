@@ -67,7 +67,9 @@ class Changes:
     cancelled  versions whose build nobody wants any more.
     deleted    functions that are being deleted: cleaning up is to be reported.
     purged     functions that are gone for good.
+    dropped    versions that are kept no more, while their functions live on.
     functions  every function in this batch that is not gone.
+    versions   every version in this batch.
     """
 
     revision: int
@@ -77,7 +79,22 @@ class Changes:
     cancelled: tuple[VersionUid, ...] = ()
     deleted: tuple[FunctionUid, ...] = ()
     purged: tuple[FunctionUid, ...] = ()
+    dropped: tuple[VersionUid, ...] = ()
     functions: frozenset[FunctionUid] = frozenset()
+    versions: frozenset[VersionUid] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All functions and all versions that there are."""
+
+    functions: frozenset[FunctionUid] = frozenset()
+    versions: frozenset[VersionUid] = frozenset()
+
+    def with_changes(self, changes: Changes) -> Snapshot:
+        """The snapshot as far as it is known after one more batch of it."""
+        waiting = {source.version_uid for source, _ in changes.wanted}
+        return Snapshot(self.functions | changes.functions, self.versions | changes.versions | waiting)
 
 
 class Feed(Protocol):
@@ -161,10 +178,10 @@ class Queue(Protocol):
         """The registry's revision up to which changes are stored; None before the first."""
         ...
 
-    async def apply(self, changes: Changes, *, snapshot_of: frozenset[FunctionUid] | None = None) -> None:
+    async def apply(self, changes: Changes, *, whole: Snapshot | None = None) -> None:
         """Store changes and, unless more of a snapshot follows, their revision, in one transaction; the same ones twice do nothing more.
 
-        `snapshot_of`: all functions that there are, at a snapshot's end; builds of any other are cleaned up.
+        `whole`: all that there is, at a snapshot's end; builds of anything else are cleaned up.
         """
         ...
 
@@ -252,7 +269,10 @@ class Cleanup(Protocol):
         ...
 
     async def trim(self) -> None:
-        """Failed and cancelled builds need no more than their archive: the rest of what they named becomes garbage."""
+        """Failed and cancelled builds need no more than their archive, dropped ones nothing: the rest of what they named becomes garbage.
+
+        A build whose lease somebody still has is left to a later time.
+        """
         ...
 
     async def forget_uploads(self, older_than: timedelta) -> None:
