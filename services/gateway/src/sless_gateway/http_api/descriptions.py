@@ -46,7 +46,7 @@ DELETE_NAMESPACE: Final = Description(
     id="deleteNamespace",
     summary="Delete the namespace with all that is in it",
     replies={204: Reply("Nothing of it can be called any more.")},
-    query=[Query("confirm", "The namespace again.", STRING, required=True)],
+    query=[Query("confirm", "The namespace again.", {**STRING, "minLength": 1}, required=True)],
     conditional=True,
     errors=[404, 409],
 )

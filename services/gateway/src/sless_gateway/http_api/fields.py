@@ -73,7 +73,7 @@ ACCESS_OR_NULL: Final = about(
     enum=[*(each.value for each in Access), None],
 )
 IDEMPOTENT: Final = about("Whether a call that may have been delivered may be sent again.")
-KEPT_SHA256: Final = about("The digest that was read: the stored value is kept.")
+KEPT_SHA256: Final = about("The digest that was read: the stored value is kept.", pattern="^[0-9a-f]{64}$")
 
 ReadOnly = Annotated[Any, about("Read-only: ignored, so that what was read can be written back.")]
 
