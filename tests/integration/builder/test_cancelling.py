@@ -171,6 +171,51 @@ async def test_a_log_can_be_followed_from_before_the_build_is_queued(gated: Buil
     assert (await gated.log(follow=True)).splitlines()[-1].startswith("built: ")
 
 
+async def following(builder: BuilderClient, number: int) -> AsyncIterator[str]:
+    """The parts of a log that is followed, after the first, which has been read."""
+    request = pb.GetBuildLogRequest(namespace=NAMESPACE, name="hello", version=number, follow=True)
+    call = builder.stub().GetBuildLog(request, timeout=30)
+    await anext(aiter(call))
+    return (part.text async for part in call)
+
+
+async def test_a_followed_log_ends_with_why_the_build_was_cancelled(gated: BuilderClient) -> None:
+    await gated.upload(archives.handler())
+    await in_sandbox(gated.place)
+    rest = await following(gated, 1)
+
+    await gated.upload(archives.handler("second = 2\n"))
+
+    assert [text async for text in rest] == ["cancelled: version 2 came after it\n"]
+    assert (await gated.log(1)).splitlines()[-1] == "cancelled: version 2 came after it"
+    gated.place.gate.touch()
+    await gated.ended(2)
+
+
+async def test_a_followed_log_ends_when_the_function_is_deleted(
+    gated: BuilderClient, registry: RunningRegistry
+) -> None:
+    uploaded = await gated.upload(archives.handler())
+    await in_sandbox(gated.place)
+    rest = await following(gated, 1)
+
+    await gated.delete()
+
+    assert "".join([text async for text in rest]) == ""
+    await purged(registry, gated.place, uploaded.function.uid)
+
+
+async def test_a_version_that_was_cancelled_before_its_build_was_queued_says_why(place: BuilderPlace) -> None:
+    async with running_builder(place, without="follower") as builder:
+        await builder.create()
+        await builder.upload(archives.handler())
+        follower = asyncio.create_task(builder.log(1, follow=True))
+        await builder.upload(archives.handler("second = 2\n"))
+
+        assert await asyncio.wait_for(follower, 30) == "cancelled: version 2 came after it\n"
+        assert await builder.log(1) == "cancelled: version 2 came after it\n"
+
+
 async def test_logs_are_their_owners_alone(gated: BuilderClient) -> None:
     gated.place.gate.touch()
     await gated.upload(archives.handler())

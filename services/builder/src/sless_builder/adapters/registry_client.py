@@ -48,7 +48,7 @@ class RegistryClient:
         version = (await self._stub.GetVersion(request)).version
         return VersionInfo(
             *(VersionUid(version.uid), _STATES[version.state], version.version),
-            *(version.code_sha256, version.runtime, version.entrypoint),
+            *(version.code_sha256, version.runtime, version.entrypoint, version.message),
         )
 
     async def create_version(self, version: NewVersion) -> CreatedVersion:

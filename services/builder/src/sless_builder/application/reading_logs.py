@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Final
 
+from sless_platform.errors import NotFound
 from sless_platform.identity import Principal, authorise
 
 from sless_builder.domain.build import BuildState
@@ -26,7 +27,7 @@ class BuildLogs:
         self._signals = signals
 
     async def read(self, *, principal: Principal, target: Target, number: int, follow: bool) -> AsyncIterator[str]:
-        """The log's text in parts of whole lines; with `follow` until the build has ended.
+        """The log's text in parts of whole lines; with `follow` until the build has ended. Why a build was cancelled is its last line.
 
         Raises PermissionDenied, NotFound, LogNotFound.
         """
@@ -42,16 +43,27 @@ class BuildLogs:
                     position = part.position
                     if part.text:
                         yield part.text
-                if not follow or (part is not None and part.state.final):
+                state = version.state if part is None else part.state
+                if state is BuildState.CANCELLED:
+                    yield await self._why_cancelled(target, number)
+                if not follow or state.final:
                     return
                 await _next(changed, part)
 
     async def _without_log(self, target: Target, number: int, known: VersionInfo) -> VersionInfo:
         """A version that the builder has not heard of yet, or not any more."""
         version = await self._registry.version(target, number) if not known.state.final else known
-        if version.state.final:
+        if version.state.final and version.state is not BuildState.CANCELLED:
             raise LogNotFound(f"there is no build log of version {number} of {target.name}")
         return version
+
+    async def _why_cancelled(self, target: Target, number: int) -> str:
+        """The registry knows it; nobody does once the function is deleted."""
+        try:
+            version = await self._registry.version(target, number)
+        except NotFound:
+            return ""
+        return f"{version.message}\n" if version.state is BuildState.CANCELLED else ""
 
 
 async def _next(changed: Listener, part: LogPart | None) -> None:

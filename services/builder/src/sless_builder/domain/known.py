@@ -19,7 +19,7 @@ class FunctionInfo:
 
 @dataclass(frozen=True, slots=True)
 class VersionInfo:
-    """A version."""
+    """A version; `message`: its state explained for people."""
 
     uid: VersionUid
     state: BuildState
@@ -27,6 +27,7 @@ class VersionInfo:
     code_sha256: str
     runtime: str
     entrypoint: str
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
