@@ -151,6 +151,7 @@ class BuilderPlace:
             "SLESS_LAYERS_DIR": str(self.folder / "layers"),
             "SLESS_RUNTIMES_DIR": str(self.folder / "runtimes"),
             "SLESS_PYTHON311": str(python311()),
+            "SLESS_LAYERS_KEPT_SEC": 0,
         }
 
 

@@ -460,6 +460,21 @@ async def test_a_deleted_function_is_cleaned_up_after_once_its_build_has_stopped
     assert await store.deletions() == []
 
 
+async def test_layers_of_a_deleted_function_may_be_kept_for_a_while(store: BuildStore) -> None:
+    await queue(store, source(), source("v2", code="c2"))
+    for end, layer in ((RESULT, "layers/1"), (PROBLEM, "layers/2")):
+        claim = await claimed(store)
+        await store.hold(claim, [layer, "images/1"], Layer(layer, layer, 1))
+        await store.finish(claim, end, "", "")
+    await store.apply(Changes(2, deleted=(FunctionUid("f1"),)))
+
+    await store.remove_function(FunctionUid("f1"), layers_kept=timedelta(hours=1))
+
+    assert set(await store.garbage()) == {archive_key("c1"), archive_key("c2"), "images/1", "layers/2"}
+    found = await store.layer("layers/1")
+    assert found is not None, "it is found by what it was made from as long as it is there"
+
+
 async def test_a_killed_builders_lease_holds_a_deletion_up_no_longer_than_it_runs(store: BuildStore) -> None:
     await queue(store, source())
     await claimed(store, lease=EXPIRED)

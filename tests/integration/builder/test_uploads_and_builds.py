@@ -175,7 +175,7 @@ async def test_dependencies_fail_the_build_with_one_sentence(
 
 
 @pytest.mark.fault(16)
-async def test_the_same_code_is_not_built_again_after_delete_and_create(builder: BuilderClient) -> None:
+async def test_the_same_code_of_another_function_is_not_built_again(builder: BuilderClient) -> None:
     code = archives.handler()
     first = await built(builder, code)
     await builder.create("twin")
@@ -183,10 +183,27 @@ async def test_the_same_code_is_not_built_again_after_delete_and_create(builder:
     assert twin.cached
     assert list(twin.layers) == list(first.layers)
     assert (await builder.place.rows("SELECT runs FROM builds ORDER BY created_at"))[1]["runs"] == 0
-    await builder.delete("hello")
-    await builder.create("hello")
-    assert (await built(builder, code)).cached
-    assert "nothing to build" in await builder.log()
+
+
+@pytest.mark.fault(16)
+async def test_the_same_code_is_not_built_again_after_delete_and_create(place: BuilderPlace) -> None:
+    async with running_builder(place, SLESS_LAYERS_KEPT_SEC=600) as builder:
+        await builder.create()
+        first = await built(builder, archives.handler())
+        await builder.delete()
+
+        async def cleaned() -> bool:
+            return await place.count("deletions") == 0 and not place.object_names("code/")
+
+        await until(cleaned, "the function is cleaned up after")
+        await builder.create()
+        again = await built(builder, archives.handler())
+
+        assert again.uid != first.uid
+        assert again.cached
+        assert list(again.layers) == list(first.layers)
+        assert [row["runs"] for row in await place.rows("SELECT runs FROM builds")] == [0]
+        assert "nothing to build" in await builder.log()
 
 
 async def test_layers_that_were_lost_are_made_again(builder: BuilderClient) -> None:

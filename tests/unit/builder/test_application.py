@@ -573,6 +573,7 @@ class Cleaning:
             signals=signals,
             kept=lambda: frozenset({self.base}),
             may_sweep=lambda: True,
+            layers_kept=timedelta(0),
         )
 
     async def built(self) -> None:

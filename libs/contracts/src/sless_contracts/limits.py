@@ -52,6 +52,9 @@ FUNCTIONS_PER_NAMESPACE: Final = Limit(
     1_000, "functions", "functions and services of a namespace", "SLESS_MAX_FUNCTIONS"
 )
 VERSIONS_KEPT: Final = Limit(50, "versions", "versions kept of a function", "SLESS_VERSIONS_KEPT")
+LAYERS_KEPT_SEC: Final = Limit(
+    3_600, "s", "how long layers of a deleted function are kept, in case its code comes back", "SLESS_LAYERS_KEPT_SEC"
+)
 BUILD_SEC: Final = Limit(300, "s", "how long a build may take", "SLESS_MAX_BUILD_SEC")
 QUIET_CALL_SEC: Final = Limit(3_600, "s", "how long a call without a limit may go without a byte")
 DISPLAY_NAME_CHARS: Final = Limit(255, "characters", "a display name")

@@ -184,6 +184,7 @@ def _assembled(
         signals=signals,
         kept=bases.keys,
         may_sweep=lambda: follower.connected,
+        layers_kept=timedelta(seconds=settings.layers_kept_sec),
     )
     reporter = Reporter(owner=owner, registry=registry, reports=store, signals=signals)
     uploading = Uploading(

@@ -70,6 +70,13 @@ class BuilderSettings(ServiceSettings):
         description="how long a build may take, in seconds",
     )
 
+    layers_kept_sec: int = Field(
+        limits.LAYERS_KEPT_SEC.value,
+        validation_alias="SLESS_LAYERS_KEPT_SEC",
+        ge=0,
+        description="how long layers of a deleted function are kept, in seconds, in case its code comes back",
+    )
+
     @property
     def spool(self) -> Path:
         """The folder of uploads and builds under way."""

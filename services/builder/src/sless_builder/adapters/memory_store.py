@@ -205,10 +205,12 @@ class MemoryBuildStore:
         busy = {build.source.function_uid for build in self._all() if build.leased(now)}
         return [uid for uid in self._deletions if uid not in busy]
 
-    async def remove_function(self, function_uid: FunctionUid) -> None:
+    async def remove_function(self, function_uid: FunctionUid, *, layers_kept: timedelta = timedelta(0)) -> None:
         for build in self._all():
             if build.source.function_uid == function_uid:
-                self._discard(build.objects)
+                kept = [key for key in build.objects if build.state is BuildState.BUILT and key.startswith("layers/")]
+                self._discard([key for key in build.objects if key not in kept])
+                self._discard(kept, layers_kept)
                 del self._builds[build.source.version_uid]
         for upload_id, upload in list(self._uploads.items()):
             if upload.function_uid == function_uid and upload.ended:
@@ -303,10 +305,10 @@ class MemoryBuildStore:
             build.log.append(text)
         self._signals.publish(build_topic(build.source.version_uid))
 
-    def _discard(self, keys: Sequence[str]) -> None:
-        now = self._now()
+    def _discard(self, keys: Sequence[str], after: timedelta = timedelta(0)) -> None:
+        due_at = self._now() + after
         for key in keys:
-            self._garbage[key] = min(self._garbage.get(key, now), now)
+            self._garbage[key] = min(self._garbage.get(key, due_at), due_at)
 
     def _named(self, key: str) -> bool:
         return any(key in b.objects for b in self._all()) or any(u.key == key for u in self._uploads.values())

@@ -137,9 +137,9 @@ class PostgresBuildStore:
         async with connection(self._pool) as database:
             return [FunctionUid(row["function_uid"]) for row in await database.fetch(sql.DELETIONS)]
 
-    async def remove_function(self, function_uid: FunctionUid) -> None:
+    async def remove_function(self, function_uid: FunctionUid, *, layers_kept: timedelta = timedelta(0)) -> None:
         async with connection(self._pool) as database:
-            await database.execute(sql.REMOVE_FUNCTION, function_uid)
+            await database.execute(sql.REMOVE_FUNCTION, function_uid, layers_kept)
 
     async def end_deletion(self, function_uid: FunctionUid) -> None:
         async with connection(self._pool) as database:

@@ -206,10 +206,14 @@ ORDER BY requested_at LIMIT 100
 """
 
 REMOVE_FUNCTION: Final = """
-WITH builds_gone AS (DELETE FROM builds WHERE function_uid = $1 RETURNING objects),
-     uploads_gone AS (DELETE FROM uploads WHERE function_uid = $1 AND ended RETURNING object_key)
-INSERT INTO garbage (key)
-SELECT unnest(objects) FROM builds_gone UNION SELECT object_key FROM uploads_gone
+WITH builds_gone AS (DELETE FROM builds WHERE function_uid = $1 RETURNING objects, state),
+     uploads_gone AS (DELETE FROM uploads WHERE function_uid = $1 AND ended RETURNING object_key),
+     unneeded AS (
+         SELECT key, state = 'built' AND key LIKE 'layers/%' AS kept FROM builds_gone, unnest(objects) AS key
+         UNION ALL SELECT object_key, false FROM uploads_gone
+     )
+INSERT INTO garbage (key, due_at)
+SELECT key, now() + CASE WHEN bool_or(kept) THEN $2::interval ELSE interval '0' END FROM unneeded GROUP BY key
 ON CONFLICT (key) DO UPDATE SET due_at = least(garbage.due_at, excluded.due_at)
 """
 

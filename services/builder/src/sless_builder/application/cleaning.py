@@ -30,6 +30,7 @@ class Cleaner:
 
     kept         keys that stay although nothing names them just now.
     may_sweep    whether all that the registry knows is known here: only then may what nothing names be suspected.
+    layers_kept  how long a deleted function's layers stay: code that comes back is not built again.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class Cleaner:
         signals: Signals,
         kept: Callable[[], frozenset[str]],
         may_sweep: Callable[[], bool],
+        layers_kept: timedelta,
     ) -> None:
         self._registry = registry
         self._store = store
@@ -52,6 +54,7 @@ class Cleaner:
         self._signals = signals
         self._kept = kept
         self._may_sweep = may_sweep
+        self._layers_kept = layers_kept
         self._next_sweep = time.monotonic() + _SWEEP_AFTER_START.total_seconds()
 
     async def run(self) -> None:
@@ -66,11 +69,11 @@ class Cleaner:
                 await something.wait(_LOOK_AGAIN)
 
     async def clean(self) -> None:
-        """Everything that is due now. A function is reported only when all that was its own alone is gone."""
+        """Everything that is due now. A function is reported only when all that was its own alone is gone, or kept for a while."""
         await self._store.trim()
         deletions = await self._store.deletions()
         for function_uid in deletions:
-            await self._store.remove_function(function_uid)
+            await self._store.remove_function(function_uid, layers_kept=self._layers_kept)
         while garbage := await self._store.garbage():
             for key in garbage:
                 await self._collect(key)

@@ -260,8 +260,11 @@ class Cleanup(Protocol):
         """Functions to be cleaned up after whose builds have all stopped."""
         ...
 
-    async def remove_function(self, function_uid: FunctionUid) -> None:
-        """Remove a function's builds and logs; the objects they named become garbage, in the same transaction."""
+    async def remove_function(self, function_uid: FunctionUid, *, layers_kept: timedelta = timedelta(0)) -> None:
+        """Remove a function's builds and logs; the objects they named become garbage, in the same transaction.
+
+        Layers of versions that were built become so later by `layers_kept`: the same code may come back.
+        """
         ...
 
     async def end_deletion(self, function_uid: FunctionUid) -> None:
