@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.support.embedded import HTTP, Platform, User, running_platform
+from tests.support.embedded import HTTP, Platform, User, running_platform, zipped
 from tests.support.otlp import Collector, ReceivedSpan, collecting, path_to, roots
 
 QUICK = {"OTEL_BSP_SCHEDULE_DELAY": "100"}
@@ -163,3 +163,78 @@ def test_spans_that_a_handler_makes_itself_stand_under_its_call(traced: Traced) 
         "invoker: service hello",
         "mine: handler's own",
     ]
+
+
+UPLOAD = "POST /v1/namespaces/{ns}/services/{name}/upload"
+REGISTRY = "sless.registry.v1.RegistryService"
+
+
+def test_an_upload_is_one_trace_until_it_serves(traced: Traced) -> None:
+    sent = f"00-{'c' * 32}-{SPAN}-01"
+    assert traced.user.create("traced").status_code == 201
+
+    uploaded = traced.user.request(
+        "POST",
+        "/services/traced/upload?wait=60",
+        content=zipped({"handler.py": TRACED}),
+        headers={"Content-Type": "application/zip", "traceparent": sent},
+    )
+
+    assert uploaded.status_code == 200, uploaded.text
+    needed = [
+        ("gateway", UPLOAD),
+        ("builder", "sless.builder.v1.BuilderService/UploadCode"),
+        ("registry", f"{REGISTRY}/CreateVersion"),
+        ("builder", "build"),
+        ("registry", f"{REGISTRY}/ReportBuild"),
+        ("runtime-manager", "deploy"),
+        ("registry", f"{REGISTRY}/ReportStatus"),
+    ]
+    spans = traced.spans("c" * 32, *needed)
+    assert named(spans, "gateway", UPLOAD).parent_id == SPAN
+    build, deploy = named(spans, "builder", "build"), named(spans, "runtime-manager", "deploy")
+    created = named(spans, "registry", f"{REGISTRY}/CreateVersion")
+    assert build.parent_id == deploy.parent_id == created.span_id
+    assert path_to(created, spans) == [
+        f"gateway: {UPLOAD}",
+        "gateway: sless.builder.v1.BuilderService/UploadCode",
+        "builder: sless.builder.v1.BuilderService/UploadCode",
+        f"builder: {REGISTRY}/CreateVersion",
+        f"registry: {REGISTRY}/CreateVersion",
+    ]
+    names = {span.span_id: span.name for span in spans}
+    below: dict[str, set[str]] = {names[span.parent_id]: set() for span in spans if span.parent_id in names}
+    for span in spans:
+        if span.parent_id in names:
+            below[names[span.parent_id]].add(span.name)
+    assert below["build"] >= {"compile", "store layer"}
+    assert below["deploy"] >= {"start instance", "probe instance", "routes", f"{REGISTRY}/ReportStatus"}
+    assert not any(span.failed for span in spans)
+    assert not [span for span in spans if "Watch" in span.name]
+    assert created.begun_at <= build.begun_at <= deploy.begun_at
+    assert (build.attributes["sless.version"], deploy.attributes["sless.version"]) == (1, 1)
+
+
+def test_a_build_and_a_start_that_fail_say_why(traced: Traced) -> None:
+    for name, code, trace, span, reason in (
+        ("broken", "def handle(:", "d", ("builder", "build"), "SYNTAX_ERROR"),
+        (
+            "raising",
+            "raise ValueError('on purpose')\ndef handle(event): ...",
+            "e",
+            ("runtime-manager", "deploy"),
+            "FAILED",
+        ),
+    ):
+        assert traced.user.create(name).status_code == 201
+        answer = traced.user.request(
+            "POST",
+            f"/services/{name}/upload",
+            content=zipped({"handler.py": code}),
+            headers={"Content-Type": "application/zip", "traceparent": f"00-{trace * 32}-{SPAN}-01"},
+        )
+        assert answer.status_code == 200, answer.text
+
+        failed = named(traced.spans(trace * 32, span, ("gateway", UPLOAD)), *span)
+        assert (failed.failed, failed.attributes["error.type"]) == (True, reason)
+        assert failed.message

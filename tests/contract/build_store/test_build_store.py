@@ -69,6 +69,7 @@ def source(version: str = "v1", function: str = "f1", code: str = "c1") -> Sourc
         code,
         "python3.11",
         "handler.handle",
+        traceparent=f"00-of-{version}",
     )
 
 
@@ -302,6 +303,7 @@ async def test_a_state_is_reported_until_it_is_acknowledged(store: BuildStore) -
     assert await store.unreported("w1") == []
     await store.finish(claim, RESULT, "", "")
     (built,) = await store.unreported("w1")
+    assert building.traceparent == built.traceparent == "00-of-v1"
     assert (built.state, built.result, built.problem) == (BuildState.BUILT, RESULT, None)
     assert built.finished_at is not None
     await store.acknowledge(built, BuildState.BUILT)

@@ -62,7 +62,7 @@ def test_without_an_endpoint_nothing_is_set_up_and_traces_flow() -> None:
 def test_spans_stand_under_each_other_and_are_sent_before_shutdown_returns() -> None:
     told, spans = _recorded(f"""
 served = telemetry.accept("GET", {{"http.request.method": "GET"}}, traceparents=["{SENT}"], tracestates=["a=1"])
-with telemetry.span("work", Kind.CLIENT) as span:
+with telemetry.span("work", kind=Kind.CLIENT) as span:
     span.note({{"size": 3}})
     span.rename("hard work")
     print(json.dumps([tracing.traceparent(), tracing.current().tracestate]))

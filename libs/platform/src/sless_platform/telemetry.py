@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import enum
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, Self
+from functools import wraps
+from typing import TYPE_CHECKING, Final, ParamSpec, Self, TypeVar
 
 from sless_platform import tracing
 from sless_platform.errors import PlatformError
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.sdk.trace import TracerProvider
 
+P = ParamSpec("P")
+T = TypeVar("T")
 Value = str | bool | int | float
 Attributes = Mapping[str, Value]
 
@@ -167,7 +170,7 @@ def wanted(trace: Trace | None) -> bool:
 
 
 def begin(
-    name: str, kind: Kind = Kind.INTERNAL, attributes: Attributes | None = None, *, parent: Trace | None
+    name: str, attributes: Attributes | None = None, kind: Kind = Kind.INTERNAL, *, parent: Trace | None
 ) -> Span | None:
     """A span under `parent`; None when there is no such trace, it is not sampled, or no spans are made. The caller ends it."""
     if _recorder is None or parent is None or not parent.sampled:
@@ -181,7 +184,7 @@ def accept(
     """Enter the trace of a request from outside, given its headers, or a new one; its span when one is made."""
     trace = tracing.parse(traceparents, tracestates)
     if trace is not None:
-        span = begin(name, Kind.SERVER, attributes, parent=trace)
+        span = begin(name, attributes, Kind.SERVER, parent=trace)
     else:
         trace = tracing.begin(ratio=_ratio)
         span = _recorder.begin(name, Kind.SERVER, attributes, None) if _recorder is not None and trace.sampled else None
@@ -190,11 +193,25 @@ def accept(
 
 
 @contextmanager
-def span(name: str, kind: Kind = Kind.INTERNAL, attributes: Attributes | None = None) -> Iterator[Span | None]:
+def span(name: str, attributes: Attributes | None = None, kind: Kind = Kind.INTERNAL) -> Iterator[Span | None]:
     """A block's work as a span of the current trace, and what it does as standing under that span."""
-    made = begin(name, kind, attributes, parent=tracing.current())
+    made = begin(name, attributes, kind, parent=tracing.current())
     if made is None:
         yield None
         return
     with made, tracing.within(made.trace):
         yield made
+
+
+def spanned(name: str) -> Callable[[Callable[P, Awaitable[T]]], Callable[P, Awaitable[T]]]:
+    """A coroutine function each of whose calls is a span of the trace that it is called in: `@spanned("compile")`."""
+
+    def decorate(work: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
+        @wraps(work)
+        async def call(*args: P.args, **kwargs: P.kwargs) -> T:
+            with span(name):
+                return await work(*args, **kwargs)
+
+        return call
+
+    return decorate

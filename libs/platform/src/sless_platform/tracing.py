@@ -73,6 +73,11 @@ def parse(traceparents: Sequence[str], tracestates: Sequence[str] = ()) -> Trace
     return Trace(sent, _state(tracestates))
 
 
+def kept(traceparent: str) -> Trace | None:
+    """The trace of work that was asked for earlier, as it was kept; None for ""."""
+    return parse([traceparent])
+
+
 def current() -> Trace | None:
     """The trace of the task at hand."""
     return _CURRENT.get()

@@ -64,6 +64,7 @@ class Workload:
     template          changes exactly when running instances must be replaced.
     deploying         whether the outcome of the generation waits for a deployment.
     revision          the registry's revision in which this was read.
+    traceparent       W3C traceparent of the request that made the generation; "": it had none.
     """
 
     function_uid: str
@@ -82,6 +83,7 @@ class Workload:
     template: str
     deploying: bool
     revision: int
+    traceparent: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,7 +51,7 @@ class TracedMethod:
 
     def calling(self) -> Span | None:
         """The span of a call that is about to be made, when one is made."""
-        return telemetry.begin(self._name, Kind.CLIENT, self._attributes, parent=tracing.current())
+        return telemetry.begin(self._name, self._attributes, Kind.CLIENT, parent=tracing.current())
 
 
 def metadata_of(trace: Trace) -> list[tuple[str, str]]:

@@ -324,4 +324,5 @@ def _report(build: _Build) -> Report:
         result=build.end if isinstance(build.end, Result) else None,
         started_at=build.started_at,
         finished_at=build.finished_at,
+        traceparent=build.source.traceparent,
     )

@@ -192,14 +192,14 @@ async def _dropped(database: Connection, whole: Snapshot | None) -> list[Version
 def _columns(source: Source) -> tuple[object, ...]:
     return (
         *(source.version_uid, source.function_uid, source.namespace, source.name),
-        *(source.number, source.code_sha256, source.runtime, source.entrypoint),
+        *(source.number, source.code_sha256, source.runtime, source.entrypoint, source.traceparent),
     )
 
 
 def _claim(row: Any, owner: str) -> Claim:
     source = Source(
         *(VersionUid(row["version_uid"]), FunctionUid(row["function_uid"]), row["namespace"], row["name"]),
-        *(row["number"], row["code_sha256"], row["runtime"], row["entrypoint"]),
+        *(row["number"], row["code_sha256"], row["runtime"], row["entrypoint"], row["traceparent"]),
     )
     return Claim(source, owner, row["attempt"], row["failures"], row["log_bytes"])
 
@@ -221,6 +221,7 @@ def _report(row: Any) -> Report:
         result=Result(tuple(row["layers"]), row["image_ref"], row["cached"]) if built else None,
         started_at=row["started_at"],
         finished_at=row["finished_at"] if state.final else None,
+        traceparent=row["traceparent"],
     )
 
 

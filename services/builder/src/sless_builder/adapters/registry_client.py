@@ -157,6 +157,7 @@ def _source(version: pb.Version) -> Source:
         version.code_sha256,
         version.runtime,
         version.entrypoint,
+        version.traceparent,
     )
 
 

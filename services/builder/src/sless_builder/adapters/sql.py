@@ -38,14 +38,14 @@ INSERT INTO feed (revision) VALUES ($1) ON CONFLICT (only_row) DO UPDATE SET rev
 
 ADD_BUILD: Final = """
 WITH added AS (
-    INSERT INTO builds (version_uid, function_uid, namespace, name, number, code_sha256, runtime, entrypoint, attempt,
-                        objects)
-    SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, ARRAY[$10]
+    INSERT INTO builds (version_uid, function_uid, namespace, name, number, code_sha256, runtime, entrypoint, traceparent,
+                        attempt, objects)
+    SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, ARRAY[$11]
     WHERE NOT EXISTS (SELECT FROM deletions WHERE function_uid = $2)
     ON CONFLICT (version_uid) DO NOTHING
     RETURNING version_uid
 ), ended AS (
-    DELETE FROM uploads WHERE function_uid = $2 AND object_key = $10 AND ended
+    DELETE FROM uploads WHERE function_uid = $2 AND object_key = $11 AND ended
 )
 SELECT pg_notify('sless_builder', 'queue') FROM added
 """
@@ -101,7 +101,7 @@ SET state = 'building', attempt = b.attempt + 1, failures = b.failures + next.ex
     started_at = clock_timestamp(), changed_at = clock_timestamp()
 FROM next WHERE b.version_uid = next.version_uid
 RETURNING b.version_uid, function_uid, namespace, name, number, code_sha256, runtime, entrypoint,
-          attempt, failures, log_bytes, pg_notify('sless_builder', 'reports')
+          traceparent, attempt, failures, log_bytes, pg_notify('sless_builder', 'reports')
 """
 
 # Statements below that take ($1 version, $2 attempt) give a row only while the build is that attempt's.
@@ -190,7 +190,8 @@ WHERE version_uid = $1
 """
 
 UNREPORTED: Final = """
-SELECT version_uid, attempt, state, message, problem, layers, image_ref, cached, started_at, finished_at
+SELECT version_uid, attempt, state, message, problem, layers, image_ref, cached, started_at, finished_at,
+       traceparent
 FROM builds WHERE unreported AND (lease_owner = $1 OR changed_at < clock_timestamp() - interval '5 s')
 ORDER BY changed_at LIMIT 100
 """

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from sless_platform.telemetry import spanned
+
 from sless_builder.application.finishing import in_thread
 from sless_builder.domain.archive import Archive, ArchiveFile, read
 from sless_builder.domain.build import Problem
@@ -66,6 +68,7 @@ class Compiling:
     def __init__(self, compiler: Compiler) -> None:
         self._compiler = compiler
 
+    @spanned("compile")
     async def compile(self, archive: Archive, file: BinaryIO, entry_module: str, spool: Path) -> Compiled:
         """Compile the entrypoint's module, then the others in order; stops after the first one if that is broken.
 

@@ -6,6 +6,7 @@ import asyncio
 from datetime import timedelta
 from typing import Final
 
+from sless_platform import tracing
 from sless_platform.backoff import Backoff
 from sless_platform.errors import PlatformError
 from sless_platform.faults import fault_point
@@ -51,7 +52,8 @@ class Reporter:
 
     async def _report(self, report: Report) -> bool:
         try:
-            state = await self._registry.report(report)
+            with tracing.within(tracing.kept(report.traceparent)):
+                state = await self._registry.report(report)
             fault_point("builder.report.before_ack" if report.state.final else "builder.report.building_told")
             await self._reports.acknowledge(report, state)
         except PlatformError as error:

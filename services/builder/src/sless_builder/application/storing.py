@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from sless_platform.objects import ObjectStore
+from sless_platform.telemetry import spanned
 
 from sless_builder.application.finishing import in_thread, to_its_end, together
 from sless_builder.domain.layers import Layer, object_key
@@ -27,6 +28,7 @@ class LayerStoring:
         """Whether the layer is in both places."""
         return await self._objects.exists(object_key(layer.digest)) and await self._sink.has(layer.digest)
 
+    @spanned("store layer")
     async def put(self, layer: Layer, tar: Path) -> None:
         """Store the layer from its tar; nothing happens where it is already."""
         await together(self._put_object(object_key(layer.digest), tar), self._sink.put(layer.digest, tar))

@@ -9,10 +9,12 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final, Protocol
 
+from sless_platform import telemetry, tracing
 from sless_platform.backoff import Backoff
 from sless_platform.errors import DeadlineExceeded, PlatformError, Unavailable
 from sless_platform.faults import fault_point
 from sless_platform.logging import get_logger
+from sless_platform.telemetry import Attributes, Span
 
 from sless_builder.application.build_log import BuildLog
 from sless_builder.application.finishing import to_its_end
@@ -50,6 +52,7 @@ class _Work:
 
     claim: Claim
     log: BuildLog
+    span: Span | None
     gate: asyncio.Lock = field(default_factory=asyncio.Lock)
     over: bool = False
 
@@ -116,13 +119,19 @@ class Worker:
 
     async def _work(self, claim: Claim, began: float) -> None:
         fault_point("builder.build.claimed")
-        work = _Work(claim, BuildLog(self._queue, claim))
+        with tracing.within(tracing.kept(claim.source.traceparent)), telemetry.span("build", _facts(claim)) as span:
+            await self._worked(_Work(claim, BuildLog(self._queue, claim), span), began)
+
+    async def _worked(self, work: _Work, began: float) -> None:
+        claim = work.claim
         try:
             async with asyncio.TaskGroup() as group:
                 keeper = group.create_task(self._keep(work, began))
                 await self._build(work)
                 keeper.cancel()
-        except* LeaseLost:
+        except* LeaseLost as lost:
+            if work.span is not None:
+                work.span.fail_with(lost.exceptions[0])
             log.info("build stopped", version=claim.source.version_uid, attempt=claim.attempt)
         except* Exception as errors:
             log.exception("build given back", version=claim.source.version_uid, exc_info=errors)
@@ -173,6 +182,8 @@ class Worker:
             await self._put_back(work, error)
         else:
             work.log.line(f"built: {result.image_ref}")
+            if work.span is not None:
+                work.span.note({"sless.build.cached": result.cached})
             await self._finish(work, result, "")
 
     async def _result(self, work: _Work) -> Result:
@@ -188,6 +199,8 @@ class Worker:
             ) from None
 
     async def _put_back(self, work: _Work, error: Exception) -> None:
+        if work.span is not None:
+            work.span.fail_with(error)
         log.error("build failed by the platform's fault", version=work.claim.source.version_uid, exc_info=error)
         failures = work.claim.failures + 1
         if failures >= MAX_FAILURES:
@@ -199,6 +212,8 @@ class Worker:
 
     async def _fail(self, work: _Work, problem: Problem) -> None:
         problem = problem.printable()
+        if work.span is not None:
+            work.span.fail(problem.reason, problem.message)
         work.log.problem(problem)
         await self._finish(work, problem, work.log.end())
 
@@ -228,6 +243,17 @@ class Worker:
         with suppress(PlatformError, TimeoutError):
             async with asyncio.timeout(_RELEASE_LIMIT.total_seconds()):
                 await self._queue.release(claim)
+
+
+def _facts(claim: Claim) -> Attributes:
+    source = claim.source
+    return {
+        "sless.namespace": source.namespace,
+        "sless.name": source.name,
+        "sless.version": source.number,
+        "sless.runtime": source.runtime,
+        "sless.attempt": claim.attempt,
+    }
 
 
 def _check(claim: Claim, until: float) -> None:

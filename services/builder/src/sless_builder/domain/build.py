@@ -38,7 +38,11 @@ class BuildState(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What is to be built: a version as the registry tells of it. `number` is 1, 2, 3… within its function."""
+    """What is to be built: a version as the registry tells of it.
+
+    number       1, 2, 3… within its function.
+    traceparent  W3C traceparent of the upload; "": it had none.
+    """
 
     version_uid: VersionUid
     function_uid: FunctionUid
@@ -48,6 +52,7 @@ class Source:
     code_sha256: str
     runtime: str
     entrypoint: str
+    traceparent: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +120,7 @@ class UserError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What the registry is to be told of a build. `attempt` and `state` are what it is told once."""
+    """What the registry is to be told of a build, in the trace of the upload. `attempt` and `state` are what it is told once."""
 
     version_uid: VersionUid
     attempt: int
@@ -125,6 +130,7 @@ class Report:
     result: Result | None = None
     started_at: datetime | None = None
     finished_at: datetime | None = None
+    traceparent: str = ""
 
 
 def gave_up(failures: int, why: str) -> Problem:

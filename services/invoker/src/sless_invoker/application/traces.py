@@ -25,7 +25,6 @@ def function(
         return _NOTHING
     span = telemetry.begin(
         f"{target.kind.value} {target.name}",
-        Kind.SERVER,
         {
             "faas.name": target.name,
             "faas.version": str(version),
@@ -38,6 +37,7 @@ def function(
             "sless.request_id": call.request_id,
             "sless.attempt": attempt,
         },
+        Kind.SERVER,
         parent=parent,
     )
     return span or _NOTHING

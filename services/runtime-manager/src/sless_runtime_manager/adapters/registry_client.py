@@ -145,4 +145,5 @@ def _workload(workload: registry_pb2.Workload) -> Workload:
         template=workload.template,
         deploying=workload.deploying,
         revision=workload.revision,
+        traceparent=workload.traceparent,
     )

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
+from sless_platform import telemetry, tracing
 from sless_platform.errors import PlatformError, Unavailable
 from sless_platform.faults import fault_point
 from sless_platform.logging import get_logger
@@ -125,6 +126,7 @@ class Instance:
 
     async def _live(self) -> End:
         link = await self._become_ready()
+        tracing.enter(None)  # its life is longer than what it was started for
         try:
             fault_point("runtime_manager.after_start_before_publish")
             self._max_concurrency = link.max_concurrency
@@ -144,7 +146,10 @@ class Instance:
         async with self._tools.slots.slot(self._start.namespace):
             if self._departure.done():
                 raise _NeverReadyError(End(Fate.LEFT))
-            return await self._probe(await self._launch(self._start))
+            with telemetry.span("start instance", {"sless.instance": self.instance_id}):
+                handle = await self._launch(self._start)
+            with telemetry.span("probe instance", {"sless.instance": self.instance_id}):
+                return await self._probe(handle)
 
     async def _launch(self, spec: InstanceSpec) -> InstanceHandle:
         try:

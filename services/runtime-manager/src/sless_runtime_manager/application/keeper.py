@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import MutableMapping, Sequence
 
+from sless_platform import telemetry, tracing
 from sless_platform.errors import NotFound
 from sless_platform.faults import fault_point
 from sless_platform.logging import get_logger
 
+from sless_runtime_manager.application.deployment import Deployment
 from sless_runtime_manager.application.errands import until_answered
 from sless_runtime_manager.application.fate import Fate
 from sless_runtime_manager.application.instance import Instance
@@ -49,6 +51,7 @@ class Keeper:
         self._telling: tuple[Outcome, asyncio.Task[None]] | None = None
         self._finalising: asyncio.Task[None] | None = None
         self._finalised = False
+        self._deployment = Deployment()
         self._tasks: asyncio.TaskGroup
 
     # What happens.
@@ -98,6 +101,7 @@ class Keeper:
                 while not self._reconcile():
                     await self._news()
         finally:
+            self._deployment.give_up()
             for instance_id in self._instances:
                 del self._fleet[instance_id]
 
@@ -119,6 +123,7 @@ class Keeper:
         self._refresh()
         if not self._adoption_is_over():
             return False
+        self._deployment.follow(self._state.workload, self._state.told)
         self._apply(plan(self._state.situation(self._instances.values(), self._tools.clock())))
         self.settled.set()
         self._tell()
@@ -218,7 +223,8 @@ class Keeper:
             on_change=self._instance_changed,
         )
         self._instances[instance.instance_id] = self._fleet[instance.instance_id] = instance
-        self._tasks.create_task(instance.live())
+        with tracing.within(self._deployment.trace(instance.generation)):
+            self._tasks.create_task(instance.live())
 
     def _instance_changed(self, instance: Instance) -> None:
         if instance.end is None and instance.stage is Stage.READY:
@@ -241,11 +247,13 @@ class Keeper:
             self._telling[1].cancel()
             self._telling = None
         if due is not None and self._telling is None:
-            self._telling = (due, self._tasks.create_task(self._report(due)))
+            with tracing.within(self._deployment.trace(due.generation)):
+                self._telling = (due, self._tasks.create_task(self._report(due)))
 
     async def _report(self, outcome: Outcome) -> None:
         if outcome.phase is Phase.READY:
-            await self._tools.board.applied(self._published)
+            with telemetry.span("routes"):
+                await self._tools.board.applied(self._published)
             fault_point("runtime_manager.after_publish_before_ready")
         try:
             await until_answered(
@@ -256,6 +264,7 @@ class Keeper:
         except NotFound:
             log.info("the registry knows no such function", function=self.function_uid)
         self._state.told = outcome
+        self._deployment.told(outcome)
         self._telling = None
         self._wake.set()
 

@@ -6,6 +6,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from contextvars import Context
 from datetime import timedelta
 from typing import Final
 
@@ -158,7 +159,8 @@ class RuntimeManager:
         if keeper is None:
             keeper = Keeper(function_uid, self._tools, self.fleet, self._orphans.pop(function_uid, ()))
             self._keepers[function_uid] = keeper
-            self._tasks.create_task(self._keep(function_uid, keeper))
+            # It outlives whatever call it was made for, and belongs to none.
+            self._tasks.create_task(self._keep(function_uid, keeper), context=Context())
         return keeper
 
     async def _keep(self, function_uid: str, keeper: Keeper) -> None:
