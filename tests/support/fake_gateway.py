@@ -24,14 +24,17 @@ REFUSED_TOKEN = "refused"
 class Fake:
     """What the gateway knows, and what it is to do wrong.
 
+    states      of versions by name and number, where they are not Built
     requests    (method, path, body) of every request
     conflicts   so many PUTs are answered 412
     drops       so many requests of a method are dropped: the connection is closed once the request has been read
     fails       the build of the next upload fails with this message
+    page        paths that end so are answered with a page, as by a proxy in between
     """
 
     resources: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
     uploads: dict[str, list[bytes]] = field(default_factory=dict)
+    states: dict[str, dict[int, str]] = field(default_factory=dict)
     requests: list[tuple[str, str, bytes]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     conflicts: int = 0
@@ -40,6 +43,7 @@ class Fake:
     fails: str = ""
     invoke_status: int = 200
     url: str = ""
+    page: str = "?"
 
     def sent(self, method: str, ending: str) -> list[bytes]:
         """Bodies of the requests of this method whose path ends so."""
@@ -67,6 +71,8 @@ def application(fake: Fake) -> web.Application:
     app.router.add_put(base + "/{name}", handlers.put)
     app.router.add_delete(base + "/{name}", handlers.delete)
     app.router.add_post(base + "/{name}/upload", handlers.upload)
+    app.router.add_get(base + "/{name}/versions", handlers.versions)
+    app.router.add_post(base + "/{name}/versions/{version}/activate", handlers.activate)
     app.router.add_get(base + "/{name}/versions/{version}/build-log", handlers.build_log)
     app.router.add_post(base + "/{name}/invoke", handlers.invoke)
     app.router.add_route("*", "/fn/{ns}/{name}", handlers.call)
@@ -84,6 +90,8 @@ def _middleware(fake: Fake) -> Any:
             fake.drops[request.method] -= 1
         if dropped and not fake.drop_after_effect:
             return _cut(request)
+        if request.path.endswith(fake.page):
+            return web.Response(text="<html>", content_type="text/html")
         try:
             answer: web.StreamResponse = await handler(request)
         except Refusal as refusal:
@@ -148,8 +156,7 @@ class _Handlers:
             self._fake.conflicts -= 1
             resource["generation"] += 1
             resource["observed_generation"] += 1
-        if request.headers.get("If-Match") not in {None, _etag(resource)}:
-            raise Refusal(412, "PRECONDITION_FAILED", f"{resource['name']} was changed meanwhile")
+        _check_unchanged(request, resource)
         resource.update(json.loads(await request.read()))
         _next_generation(resource)
         return _answer(resource)
@@ -179,6 +186,25 @@ class _Handlers:
                 "code_sha256": hashlib.sha256(data).hexdigest(),
             }
         )
+
+    async def versions(self, request: web.Request) -> web.Response:
+        resource = self._found(request)
+        states = self._fake.states.get(resource["name"], {})
+        count = len(self._fake.uploads.get(resource["name"], []))
+        listed = [_version(number, states.get(number, "Built"), resource) for number in range(count, 0, -1)]
+        return web.json_response(listed)
+
+    async def activate(self, request: web.Request) -> web.Response:
+        resource, version = self._found(request), int(request.match_info["version"])
+        if version > len(self._fake.uploads.get(resource["name"], [])):
+            raise Refusal(404, "NOT_FOUND", f"version not found: {version}")
+        _check_unchanged(request, resource)
+        _next_generation(resource)
+        if self._fake.fails:
+            resource |= {"phase": "Failed", "message": self._fake.fails}
+        else:
+            resource |= {"phase": "Ready", "message": "", "active_version": version}
+        return _answer(resource)
 
     async def build_log(self, request: web.Request) -> web.StreamResponse:
         self._found(request)
@@ -225,6 +251,36 @@ def _kind(request: web.Request) -> str:
 
 def _etag(resource: dict[str, Any]) -> str:
     return f'"0a1b2c3d-{resource["generation"]}"'
+
+
+def _check_unchanged(request: web.Request, resource: dict[str, Any]) -> None:
+    if request.headers.get("If-Match") not in {None, _etag(resource)}:
+        raise Refusal(412, "PRECONDITION_FAILED", f"{resource['name']} was changed meanwhile")
+
+
+def _version(number: int, state: str, resource: dict[str, Any]) -> dict[str, Any]:
+    failed = state == "Failed"
+    return {
+        "version": number,
+        "state": state,
+        "active": resource["active_version"] == number,
+        "code_sha256": f"{number:064x}",
+        "size_bytes": 2048,
+        "image_ref": None,
+        "message": "error: no" if failed else "",
+        "error": {
+            "reason": "SYNTAX_ERROR",
+            "message": "handler.py line 1: no",
+            "file": "handler.py",
+            "line": 1,
+            "package": None,
+        }
+        if failed
+        else None,
+        "created_by": "ada",
+        "created_at": NOW,
+        "build": {"started_at": NOW, "finished_at": NOW, "cached": False},
+    }
 
 
 def _answer(resource: dict[str, Any], status: int = 200) -> web.Response:

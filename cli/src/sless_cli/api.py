@@ -2,48 +2,22 @@
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 from urllib.parse import quote
 
 import httpx
 
 from sless_cli.context import Context
-from sless_cli.errors import CliError, NotAllowed, NotFound, Unreachable, UsageFault
+from sless_cli.errors import CliError, NotAllowed, NotFound, Unreachable
+from sless_cli.transport import TIMEOUT, Answer, http_client, never_sent, passing, unreachable, wrong_host
 
-TRIES = 3
 DELAYS_SEC = (0.2, 0.8)
 _IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE"})
-# In these the request cannot have reached the platform.
-_NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
-_TIMEOUT = httpx.Timeout(30.0, connect=10.0)
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """status   HTTP status
-    headers  of the answer, without regard to case
-    body     whole
-    retried  whether an earlier try may have reached the platform
-    """
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-    retried: bool = False
-
-    def json(self) -> Any:
-        """The body as JSON; None when it is none."""
-        try:
-            return json.loads(self.body)
-        except ValueError:
-            return None
 
 
 class ApiError(CliError):
@@ -67,30 +41,6 @@ class ApiNotFound(ApiError, NotFound):
     exit_code = NotFound.exit_code
 
 
-def http_client(endpoint: str) -> httpx.Client:
-    """A client for this endpoint. One on this machine is never asked through a proxy."""
-    try:
-        url = httpx.URL(endpoint)
-    except httpx.InvalidURL as error:
-        raise UsageFault(
-            f"{endpoint!r} is no URL ({error}): set SLESS_ENDPOINT to one such as http://127.0.0.1:9090"
-        ) from error
-    return httpx.Client(
-        timeout=_TIMEOUT,
-        follow_redirects=False,
-        trust_env=not _is_loopback(url.host),
-        # Loading the certificates takes longer than a call; without TLS nothing looks at them.
-        verify=url.scheme == "https",
-    )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 class Api:
     """A platform's REST API, as one caller. `sleep` waits between tries."""
 
@@ -110,12 +60,13 @@ class Api:
         self.client.close()
 
     def namespace(self) -> str:
-        """The caller's own namespace."""
-        answer = self.call("GET", "/v1/whoami")
+        """The caller's own namespace. What does not know it is not the API: raises Unreachable."""
+        answer = self.send("GET", "/v1/whoami")
         body = answer.json()
-        if not isinstance(body, dict) or not isinstance(body.get("namespace"), str):
-            raise self._wrong_host(answer)
-        return str(body["namespace"])
+        known = isinstance(body, dict) and isinstance(body.get("namespace"), str)
+        if answer.status == 404 or (answer.status < 300 and not known):
+            raise wrong_host(self.context.endpoint, answer)
+        return str(self.checked(answer).json()["namespace"])
 
     def call(
         self,
@@ -129,8 +80,9 @@ class Api:
         repeatable: bool = False,
         timeout: float | None = None,
     ) -> Answer:
-        """An answer below 400. `body` is sent as JSON, `content` as it is. `repeatable`: sending it twice does no harm.
+        """An answer below 300, with JSON or nothing in it. `body` is sent as JSON, `content` as it is.
 
+        `repeatable`: sending it twice does no harm.
         Raises ApiError (ApiNotAllowed for 401 and 403, ApiNotFound for 404) and Unreachable.
         """
         if body is not None:
@@ -139,7 +91,10 @@ class Api:
         answer = self.send(
             method, path, content=content, headers=headers, params=params, repeatable=repeatable, timeout=timeout
         )
-        return self.checked(answer)
+        checked = self.checked(answer)
+        if checked.body and checked.json() is None:
+            raise wrong_host(self.context.endpoint, checked)
+        return checked
 
     def checked(self, answer: Answer) -> Answer:
         """The answer, when it is below 300. Raises as `call` does."""
@@ -161,32 +116,18 @@ class Api:
         """Whatever is answered. Faults of transport are tried again, three tries in all: when the request was never sent, or
         may be sent twice. An answer, also a refusal, never is. Raises Unreachable."""
         request = self._request(method, path, content=content, headers=headers, params=params, timeout=timeout)
-        retried = False
-        for delay in (*DELAYS_SEC, None):
-            try:
-                response = self.client.send(request)
-            except httpx.TransportError as error:
-                never_sent = isinstance(error, _NEVER_SENT)
-                if delay is None or not (never_sent or repeatable or method in _IDEMPOTENT):
-                    raise self._unreachable(error) from error
-                retried = retried or not never_sent
-                self.sleep(delay)
-            else:
-                return Answer(response.status_code, response.headers, response.content, retried)
-        raise AssertionError("the last try either answers or raises")
+        response, retried = self._sent(request, repeatable=repeatable)
+        return _answer(response, retried=retried)
 
     @contextmanager
     def stream(self, path: str, *, params: Mapping[str, str], timeout: float) -> Iterator[Iterator[str]]:
         """The lines of a streamed answer as they come. `timeout`: seconds without a byte. Raises ApiError, Unreachable."""
         request = self._request("GET", path, params=params, timeout=timeout)
-        try:
-            response = self.client.send(request, stream=True)
-        except httpx.TransportError as error:
-            raise self._unreachable(error) from error
+        response, _ = self._sent(request, repeatable=True, stream=True)
         try:
             if response.status_code >= 300:
                 response.read()
-                raise self._error(Answer(response.status_code, response.headers, response.content))
+                raise self._error(_answer(response))
             yield self._lines(response)
         finally:
             response.close()
@@ -195,7 +136,21 @@ class Api:
         try:
             yield from response.iter_lines()
         except httpx.TransportError as error:
-            raise self._unreachable(error) from error
+            raise unreachable(self.context.endpoint, error) from error
+
+    def _sent(self, request: httpx.Request, *, repeatable: bool, stream: bool = False) -> tuple[httpx.Response, bool]:
+        """What is answered, and whether an earlier try may have reached the platform."""
+        retried = False
+        for delay in (*DELAYS_SEC, None):
+            try:
+                return self.client.send(request, stream=stream), retried
+            except httpx.TransportError as error:
+                harmless = never_sent(error) or repeatable or request.method in _IDEMPOTENT
+                if delay is None or not harmless or not passing(error):
+                    raise unreachable(self.context.endpoint, error) from error
+                retried = retried or not never_sent(error)
+                self.sleep(delay)
+        raise AssertionError("the last try either answers or raises")
 
     def _request(
         self,
@@ -218,46 +173,29 @@ class Api:
                     **(headers or {}),
                 },
                 params=params,
-                timeout=_TIMEOUT if timeout is None else httpx.Timeout(timeout, connect=10.0),
+                timeout=TIMEOUT if timeout is None else httpx.Timeout(timeout, connect=10.0),
             )
         except (httpx.InvalidURL, UnicodeEncodeError, ValueError) as error:
             raise Unreachable(f"{self.context.endpoint} with this token makes no valid request: {error}") from error
 
     def _error(self, answer: Answer) -> CliError:
         body = answer.json()
-        if not isinstance(body, dict) or not isinstance(body.get("error"), str):
-            return self._wrong_host(answer)
-        code = str(body.get("code", ""))
-        message = _sentence(str(body["error"]), answer, endpoint=self.context.endpoint)
+        if not isinstance(body, dict) or not all(isinstance(body.get(name), str) for name in ("error", "code")):
+            return wrong_host(self.context.endpoint, answer)
+        message = _sentence(body["error"], answer, endpoint=self.context.endpoint)
         kinds: dict[int, type[ApiError]] = {401: ApiNotAllowed, 403: ApiNotAllowed, 404: ApiNotFound}
-        return kinds.get(answer.status, ApiError)(message, status=answer.status, code=code)
-
-    def _wrong_host(self, answer: Answer) -> CliError:
-        kind = answer.headers.get("content-type", "").partition(";")[0]
-        what = "HTML" if kind == "text/html" else kind or "nothing"
-        return Unreachable(
-            f"{self.context.endpoint} answered {answer.status} with {what} where the sless API was expected: "
-            f"it is probably the wrong host; set SLESS_ENDPOINT, or start a platform with `sless up`"
-        )
-
-    def _unreachable(self, error: httpx.TransportError) -> Unreachable:
-        detail = str(error) or type(error).__name__
-        if isinstance(error, _NEVER_SENT):
-            advice = "is the platform running? start it with `sless up`, or set SLESS_ENDPOINT"
-            return Unreachable(f"cannot reach {self.context.endpoint} ({detail}): {advice}")
-        if isinstance(error, httpx.TimeoutException):
-            return Unreachable(
-                f"{self.context.endpoint} did not answer in time: look at `sless status`, then try again"
-            )
-        return Unreachable(
-            f"the connection to {self.context.endpoint} broke ({detail}): look at `sless status`, then try again"
-        )
+        return kinds.get(answer.status, ApiError)(message, status=answer.status, code=body["code"])
 
 
 def resource_path(namespace: str, kind: str, name: str = "") -> str:
     """Path of a function or service, or of all of them."""
     base = f"/v1/namespaces/{quote(namespace, safe='')}/{kind}s"
     return f"{base}/{quote(name, safe='')}" if name else base
+
+
+def _answer(response: httpx.Response, *, retried: bool = False) -> Answer:
+    asked = f"{response.request.method} {response.request.url.path}"
+    return Answer(response.status_code, response.headers, response.content, asked, retried)
 
 
 def _sentence(message: str, answer: Answer, *, endpoint: str) -> str:

@@ -54,12 +54,14 @@ def load_context(environ: Mapping[str, str]) -> Context:
         )
     if not endpoint.startswith(("http://", "https://")):
         raise UsageFault(f"{ENDPOINT_VARIABLE}={endpoint!r} is no URL: it must begin with http:// or https://")
-    own = endpoint.rstrip("/") == stored.get("endpoint", "")
+    # What people copy may be the address of the REST API, as `sless up` prints it.
+    endpoint = endpoint.rstrip("/").removesuffix("/v1").rstrip("/")
+    own = endpoint == stored.get("endpoint", "")
     # A token is for one endpoint: the stored one is never sent to another.
     token = environ.get(TOKEN_VARIABLE) or (stored.get("token", "") if own else "")
     if not token:
         raise NotAllowed(f"no token for {endpoint} is known here: set {TOKEN_VARIABLE}")
-    return Context(endpoint=endpoint.rstrip("/"), token=token, data_dir=stored.get("data_dir", "") if own else "")
+    return Context(endpoint=endpoint, token=token, data_dir=stored.get("data_dir", "") if own else "")
 
 
 def layout_of_known(data: Path | None, environ: Mapping[str, str]) -> Layout:

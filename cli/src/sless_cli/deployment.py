@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from sless_contracts.catalog import DEFAULTS, NAME_PATTERN
 
-from sless_cli.api import Answer, Api, ApiError, ApiNotFound, resource_path
+from sless_cli.api import Api, ApiError, resource_path
 from sless_cli.detection import detect_entrypoint, detect_runtime
-from sless_cli.errors import CliError, DeployFailed, UsageFault
+from sless_cli.errors import CliError, UsageFault
 from sless_cli.manifest import WRITABLE, parse_manifest
+from sless_cli.resources import Found, address_of, find, settled
 from sless_cli.source import Source
 
 CONFLICT_TRIES = 5
-_WAIT_SEC = 900.0
-_POLL_SEC = 0.2
 _QUIET_LOG_SEC = 330.0
-_ERROR = "error: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +55,7 @@ class Deployment:
     @property
     def address(self) -> str:
         """What people call: the URL, or for a private function the address of its authenticated call."""
-        return str(self.resource.get("url") or self.resource.get("invoke_url") or "")
+        return address_of(self.resource)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,17 +108,7 @@ def deploy(api: Api, planned: Plan, *, wait: bool, tell: Teller) -> Deployment:
         tell.step(f"building version {version}")
         _follow_build(api, path, version, tell, shown)
     tell.step(f"starting version {version}")
-    return Deployment(_settled(api, path, version, shown), version)
-
-
-def find(api: Api, namespace: str, name: str) -> Answer | None:
-    """The service or function of this name; None when there is neither."""
-    for kind in ("service", "function"):
-        try:
-            return api.call("GET", resource_path(namespace, kind, name))
-        except ApiNotFound:
-            continue
-    return None
+    return Deployment(settled(api, path, version, shown), version)
 
 
 def _create(api: Api, namespace: str, planned: Plan) -> Mapping[str, Any]:
@@ -130,11 +117,13 @@ def _create(api: Api, namespace: str, planned: Plan) -> Mapping[str, Any]:
     entrypoint = planned.fields.get("entrypoint") or detect_entrypoint(planned.source.files, runtime)
     body = {"name": planned.name, **_changed({}, planned, kind), "runtime": runtime, "entrypoint": entrypoint}
     try:
-        created: Mapping[str, Any] = api.call("POST", resource_path(namespace, kind), body=body).json()
+        # Sent twice it is refused the second time, as if somebody had made it meanwhile.
+        collection = resource_path(namespace, kind)
+        created: Mapping[str, Any] = api.call("POST", collection, body=body, repeatable=True).json()
     except ApiError as error:
         if error.status != 409:
             raise
-        # Somebody made it meanwhile.
+        # Somebody made it meanwhile, or an earlier try did whose answer was lost.
         existing = find(api, namespace, planned.name)
         if existing is None:
             raise
@@ -142,10 +131,10 @@ def _create(api: Api, namespace: str, planned: Plan) -> Mapping[str, Any]:
     return created
 
 
-def _update(api: Api, namespace: str, planned: Plan, existing: Answer, tell: Teller) -> Mapping[str, Any]:
+def _update(api: Api, namespace: str, planned: Plan, existing: Found, tell: Teller) -> Mapping[str, Any]:
     """Change what was given, keep the rest; when somebody else changed it meanwhile, look again."""
     for _ in range(CONFLICT_TRIES):
-        now: dict[str, Any] = existing.json()
+        now: dict[str, Any] = existing.resource
         kind = str(now["kind"])
         if planned.wishes.private and kind != "function":
             raise UsageFault(
@@ -160,19 +149,14 @@ def _update(api: Api, namespace: str, planned: Plan, existing: Answer, tell: Tel
             return now
         path = resource_path(namespace, kind, planned.name)
         try:
-            changed: Mapping[str, Any] = api.call("PUT", path, body=body, headers=_if_match(existing)).json()
+            changed: Mapping[str, Any] = api.call("PUT", path, body=body, headers=existing.if_match).json()
         except ApiError as error:
             if error.status != 412:
                 raise
-            existing = api.call("GET", path)
+            existing = Found(path, api.call("GET", path))
         else:
             return changed
     raise CliError(f"{planned.name} is being changed by somebody else all the time: try again later")
-
-
-def _if_match(existing: Answer) -> dict[str, str]:
-    etag = existing.headers.get("etag")
-    return {"If-Match": etag} if etag else {}
 
 
 def _changed(kept: Mapping[str, Any], planned: Plan, kind: str) -> dict[str, Any]:
@@ -221,35 +205,3 @@ def _follow_build(api: Api, path: str, version: int, tell: Teller, shown: list[s
                 tell.log(line)
     except CliError as error:
         tell.note(f"the build log broke off: {error.message}")
-
-
-def _settled(api: Api, path: str, version: int, shown: Sequence[str]) -> Mapping[str, Any]:
-    """The resource once its newest generation serves. Raises DeployFailed when it does not."""
-    until = time.monotonic() + _WAIT_SEC
-    while True:
-        resource: Mapping[str, Any] = api.call("GET", path).json()
-        if resource.get("observed_generation") == resource.get("generation"):
-            if resource["phase"] == "Ready":
-                return resource
-            if resource["phase"] == "Failed":
-                raise DeployFailed(_failure(resource, version, shown))
-        if time.monotonic() > until:
-            raise DeployFailed(
-                f"{resource['name']} is still {resource['phase']} after {_WAIT_SEC:g} s: {resource['message']}"
-            )
-        api.sleep(_POLL_SEC)
-
-
-def _failure(resource: Mapping[str, Any], version: int, shown: Sequence[str]) -> str:
-    active = resource.get("active_version")
-    serves = f"\nVersion {active} serves on." if active and active != version else ""
-    return f"version {version} of {resource['name']} failed: {_news(str(resource['message']), shown)}{serves}"
-
-
-def _news(message: str, shown: Sequence[str]) -> str:
-    """The message; of one that repeats the end of the log that was just shown, the line that says what is wrong."""
-    lines = message.splitlines()
-    if not shown or not set(lines) <= set(shown):
-        return message
-    wrong = [line for line in lines if line.startswith(_ERROR)]
-    return wrong[-1].removeprefix(_ERROR) if wrong else lines[-1]

@@ -7,11 +7,26 @@ import sys
 from collections.abc import Sequence
 
 import click
+from click.shell_completion import CompletionItem
 
 from sless_cli.errors import CliError, ExitCode
 
-# Command → module below sless_cli.commands; each has a click command `command`. Loaded only when it is called or listed.
-_COMMANDS = ("up", "down", "status", "token", "deploy", "function", "service", "invoke")
+# Command → its first words of help. The module of that name below sless_cli.commands has a click command `command`, and is
+# loaded only when that command is called: help and completion come at once.
+COMMANDS = {
+    "up": "Start the platform on this machine; Ctrl-C stops it all.",
+    "down": "Stop the platform and wait until it has stopped.",
+    "status": "Show what runs, and how well functions are kept apart.",
+    "token": "Print a token for the embedded platform.",
+    "deploy": "Put the code in PATH (a folder or a zip) behind a URL.",
+    "function": "List, show and delete functions.",
+    "service": "List, show and delete services.",
+    "invoke": "Call a function or service.",
+    "versions": "List the versions of a function or service, newest first.",
+    "activate": "Let a built version serve, older or newer.",
+    "rollback": "Go back to the built version before the one that serves.",
+    "completion": "Print a shell's completion script, for bash, zsh or fish.",
+}
 _DEBUG = "--debug"
 
 
@@ -19,10 +34,18 @@ class _Commands(click.Group):
     """Loads a command's module when it is asked for, so that `sless invoke` does not import a platform."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_COMMANDS)
+        return list(COMMANDS)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        names = [CompletionItem(name, help=text) for name, text in COMMANDS.items() if name.startswith(incomplete)]
+        return names + click.Command.shell_complete(self, ctx, incomplete)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _COMMANDS:
+        if cmd_name not in COMMANDS:
             return None
         loaded = importlib.import_module(f"sless_cli.commands.{cmd_name}").command
         return loaded if isinstance(loaded, click.Command) else None

@@ -73,7 +73,7 @@ def _answer_of(url: str, context: Context) -> str:
     """What the function answers, in one line."""
     import httpx
 
-    from sless_cli.api import http_client
+    from sless_cli.transport import http_client
 
     try:
         with http_client(context.endpoint) as client:

@@ -12,9 +12,10 @@ from aiohttp import web
 from sless_cli.api import Api
 from sless_cli.context import Context
 from sless_cli.errors import Unreachable
+from sless_contracts.catalog import namespace_of
 
-from tests.support.cli import cli_runner
-from tests.support.fake_gateway import running_app
+from tests.support.cli import RunCli, cli_runner
+from tests.support.fake_gateway import Fake, running_app
 
 
 def api(handler: Callable[[httpx.Request], httpx.Response]) -> Api:
@@ -90,7 +91,10 @@ def test_an_answer_is_never_asked_for_again(status: int) -> None:
 def test_a_host_that_is_no_platform_is_named(
     status: int, kind: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    async def page(_request: web.Request) -> web.Response:
+    asked: list[str] = []
+
+    async def page(request: web.Request) -> web.Response:
+        asked.append(request.path)
         return web.Response(text="<html>Welcome</html>", content_type=kind, status=status)
 
     app = web.Application()
@@ -99,8 +103,63 @@ def test_a_host_that_is_no_platform_is_named(
         ran = cli_runner(monkeypatch, capsys, tmp_path, endpoint)("service", "list")
 
     assert ran.code == 5
-    assert endpoint in ran.err
-    assert "probably the wrong host" in ran.err
+    assert ran.err.startswith(f"Error: {endpoint} answered ")
+    assert "HTML to GET /v1/whoami: this is probably the wrong host, not the API's address" in ran.err
+    assert (f"answered {status} with" in ran.err) == (status != 200)
+    assert asked == ["/v1/whoami"]
+
+
+OTHERS = [
+    (200, {}, '{"namespace": 5}'),
+    (200, {}, '["a", "b"]'),
+    (200, {}, "null"),
+    (200, {}, ""),
+    (404, {}, '{"detail": "Not Found"}'),
+    (404, {}, '{"error": "no such page"}'),
+    (404, {}, '{"error": "function not found: whoami", "code": "NOT_FOUND"}'),
+    (403, {}, '{"message": "forbidden"}'),
+    (302, {"Location": "https://login.example/"}, ""),
+]
+
+
+@pytest.mark.fault(38)
+@pytest.mark.parametrize(("status", "headers", "body"), OTHERS)
+@pytest.mark.parametrize("command", [["service", "list"], ["deploy", "hello"], ["invoke", "hello"]])
+def test_what_another_system_answers_is_not_taken_for_the_platform(
+    status: int,
+    headers: dict[str, str],
+    body: str,
+    command: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    hello: Path,
+) -> None:
+    asked: list[str] = []
+
+    async def other(request: web.Request) -> web.Response:
+        asked.append(f"{request.method} {request.path}")
+        return web.Response(text=body, content_type="application/json", status=status, headers=headers)
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", other)
+    monkeypatch.chdir(hello.parent)
+    with running_app(app) as endpoint:
+        ran = cli_runner(monkeypatch, capsys, hello.parent, endpoint)(*command)
+
+    assert ran.code == 5
+    assert f"{endpoint} answered" in ran.err
+    assert "to GET /v1/whoami: this is probably the wrong host" in ran.err
+    assert asked == ["GET /v1/whoami"]
+
+
+@pytest.mark.fault(38)
+def test_a_page_in_the_middle_of_the_work_is_reported(sless: RunCli, fake: Fake, hello: Path) -> None:
+    fake.page = "/services/hello"
+
+    ran = sless("service", "get", "hello")
+
+    assert ran.code == 5
+    assert f"answered HTML to GET /v1/namespaces/{namespace_of('ada')}/services/hello: this is probably" in ran.err
 
 
 def test_nothing_that_listens_is_said(

@@ -36,6 +36,25 @@ def test_list_is_a_table_or_json(sless: RunCli, deployed: Fake) -> None:
     assert json.loads(as_json.out) == list(deployed.resources.values())
 
 
+def test_a_service_that_is_switched_off_is_shown_as_off(sless: RunCli, deployed: Fake) -> None:
+    deployed.resources[ADA, "hello"]["replicas"] = {"min": 0, "max": 0, "concurrency": 64}
+
+    assert sless("service", "list").out.splitlines()[1].split()[1] == "Off"
+    assert json.loads(sless("service", "list", "-o", "json").out)[0]["phase"] == "Ready"
+    deployed.resources[ADA, "hello"]["phase"] = "Failed"
+    assert sless("service", "list").out.splitlines()[1].split()[1] == "Failed"
+
+
+def test_tables_are_whole_in_a_pipe(sless: RunCli, deployed: Fake) -> None:
+    deployed.resources[ADA, "hello"]["env_vars"] = {f"VARIABLE_{number}": "x" * 50 for number in range(20)}
+
+    out = sless("service", "get", "hello").out
+
+    assert max(len(line) for line in out.splitlines()) > 1000
+    assert "VARIABLE_19=" + "x" * 50 in out
+    assert "…" not in out
+
+
 def test_an_empty_list_says_how_to_fill_it(sless: RunCli) -> None:
     assert "sless deploy PATH" in sless("function", "list").err
     assert json.loads(sless("function", "list", "-o", "json").out) == []

@@ -10,38 +10,34 @@ from pathlib import Path
 
 import click
 
-from sless_cli.api import Answer, Api, resource_path
+from sless_cli.api import Api
+from sless_cli.completing import any_name
 from sless_cli.context import Context, load_context
-from sless_cli.deployment import find
-from sless_cli.errors import ExitCode, NotFound, UsageFault
+from sless_cli.errors import ExitCode, UsageFault
 from sless_cli.output import note
+from sless_cli.resources import existing
+from sless_cli.transport import Answer
 
 _WAIT_SEC = 3_700.0
 _SHOWN_HEADERS = ("content-type", "x-sless-invocation-id", "x-request-id")
 
 
 @click.command("invoke")
-@click.argument("name")
+@click.argument("name", shell_complete=any_name)
 @click.option("-d", "--data", help="The event: JSON, or @FILE, or - for stdin.")
 @click.option("-v", "--verbose", is_flag=True, help="Show headers and where the log is, on stderr.")
 def command(*, name: str, data: str | None, verbose: bool) -> int:
-    """Call a function or service; the answer's body goes to stdout, status and times to stderr.
+    """Call a function or service.
 
-    The exit code is 0 only for an answer of 2xx.
+    The answer's body goes to stdout, status and times to stderr. The exit code is 0 only for an answer of 2xx.
     """
     body = _event(data)
     with Api(load_context(os.environ)) as api:
-        namespace = api.namespace()
-        found = find(api, namespace, name)
-        if found is None:
-            raise NotFound(
-                f"there is neither a service nor a function {name}: `sless deploy PATH --name {name}` makes one"
-            )
-        path = resource_path(namespace, found.json()["kind"], name)
+        found = existing(api, name)
         began = time.monotonic()
         answer = api.send(
             "POST",
-            f"{path}/invoke",
+            f"{found.path}/invoke",
             content=body,
             headers={"Content-Type": "application/json", "Accept": "*/*"},
             timeout=_WAIT_SEC,
@@ -49,7 +45,7 @@ def command(*, name: str, data: str | None, verbose: bool) -> int:
         elapsed_ms = (time.monotonic() - began) * 1000
         _report(answer, elapsed_ms)
         if verbose:
-            _report_more(answer, found, api.context)
+            _report_more(answer, found.answer, api.context)
     _write(answer.body)
     return ExitCode.DONE if 200 <= answer.status < 300 else ExitCode.FAILED
 

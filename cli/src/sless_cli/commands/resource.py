@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from sless_cli.api import Api, ApiNotFound, resource_path
+from sless_cli.completing import name_of
 from sless_cli.context import load_context
 from sless_cli.errors import NotFound
 from sless_cli.output import JSON, output_option, print_json, print_table
@@ -43,7 +44,7 @@ def _list_command(kind: str) -> click.Command:
 
 def _get_command(kind: str) -> click.Command:
     @click.command("get", help=f"One {kind}, with its configuration.")
-    @click.argument("name")
+    @click.argument("name", shell_complete=name_of(kind))
     @output_option
     def get(*, name: str, output: str) -> None:
         with Api(load_context(os.environ)) as api:
@@ -58,7 +59,7 @@ def _get_command(kind: str) -> click.Command:
 
 def _delete_command(kind: str) -> click.Command:
     @click.command("delete", help=f"Delete a {kind}; its URL answers 404 when this returns.")
-    @click.argument("name")
+    @click.argument("name", shell_complete=name_of(kind))
     def delete(*, name: str) -> None:
         with Api(load_context(os.environ)) as api:
             _delete(api, kind, name)
@@ -92,13 +93,19 @@ def _missing(kind: str, name: str) -> NotFound:
 def _row(resource: Mapping[str, Any]) -> tuple[object, ...]:
     return (
         resource["name"],
-        resource["phase"],
+        _state(resource),
         resource["runtime"],
         resource.get("active_version"),
         f"{resource['memory_mb']} MiB",
         resource.get("url"),
         resource.get("updated_at"),
     )
+
+
+def _state(resource: Mapping[str, Any]) -> str:
+    """The phase; of one that is switched off, which is Ready to be switched on again, that it is off."""
+    off = resource["replicas"]["max"] == 0 and resource["phase"] == "Ready"
+    return "Off" if off else str(resource["phase"])
 
 
 def _cell(value: object) -> str:
