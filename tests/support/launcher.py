@@ -83,6 +83,7 @@ class Conditions:
     forbid  Python that takes something away first.
     level   what it must report then; None where that is the machine's to say.
     old     an older kernel: without close_range(2) and mount_setattr(2).
+    given   control groups of its own are given to the user, as an administrator would.
     """
 
     name: str
@@ -90,6 +91,7 @@ class Conditions:
     forbid: str = ""
     level: str | None = None
     old: bool = False
+    given: bool = False
 
 
 def conditions() -> list[Conditions]:
@@ -106,7 +108,40 @@ def conditions() -> list[Conditions]:
             Conditions("root, no user namespaces", 0, _NO_USER_NAMESPACES),
             Conditions("root, no mounts", 0, _NO_ADMIN, "none"),
         ]
+        if own_groups():
+            tried.append(Conditions("ordinary, own control groups", ordinary, given=True))
     return tried
+
+
+def own_groups() -> list[Path]:
+    """This process's groups in the hierarchies (version 1) that limit memory and processes; none where it may not write to them."""
+    lines = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
+    paths = [Path(f"/sys/fs/cgroup/{name}{group}") for _, name, group in lines if name in ("memory", "pids")]
+    return paths if len(paths) == 2 and all(os.access(path, os.W_OK) for path in paths) else []
+
+
+@contextmanager
+def _given_groups(under: Conditions) -> Iterator[str]:
+    """Groups that belong to the user, and Python by which its process enters them."""
+    folders = [path / f"sless-test-{os.getpid()}-{next(_NUMBERS)}" for path in own_groups()] if under.given else []
+    try:
+        for folder in folders:
+            folder.mkdir()
+            for path in (folder, folder / "cgroup.procs"):
+                os.chown(path, under.uid, under.uid)
+        enter = [f"put({str(folder / 'cgroup.procs')!r}, '0')\n" for folder in folders]
+        yield _FORBID + "".join(enter) if enter else ""
+    finally:
+        for folder in folders:
+            wait_until(lambda folder=folder: _is_removed(folder), f"{folder} to be left by all processes")  # type: ignore[misc]
+
+
+def _is_removed(folder: Path) -> bool:
+    """Whether the control group is away, with what a launcher that was killed has left in it."""
+    for path in sorted([folder, *folder.glob("**/")], reverse=True):
+        with suppress(OSError):
+            path.rmdir()
+    return not folder.exists()
 
 
 @contextmanager
@@ -276,15 +311,16 @@ def running_launcher(
             _lay_out(base, under)
         path = socket_path or base / f"launcher-{next(_NUMBERS)}.sock"
         path.unlink(missing_ok=True)
-        launcher = Launcher(base, under, _python_for(under), _start(base, under, path), path)
-        try:
-            yield launcher
-        finally:
-            for client in launcher.clients:
-                client.close()
-            if launcher.process.poll() is None:
-                launcher.process.send_signal(signal.SIGCONT)
-            launcher.stop()
+        with _given_groups(under) as first:
+            launcher = Launcher(base, under, _python_for(under), _start(base, under, path, first), path)
+            try:
+                yield launcher
+            finally:
+                for client in launcher.clients:
+                    client.close()
+                if launcher.process.poll() is None:
+                    launcher.process.send_signal(signal.SIGCONT)
+                launcher.stop()
     finally:
         if keep is None:
             shutil.rmtree(base)
@@ -300,7 +336,7 @@ def _lay_out(base: Path, under: Conditions) -> None:
             os.chown(path, under.uid, under.uid)
 
 
-def _start(base: Path, under: Conditions, path: Path) -> subprocess.Popen[bytes]:
+def _start(base: Path, under: Conditions, path: Path, first: str) -> subprocess.Popen[bytes]:
     python = str(_python_for(under).executable)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
@@ -309,9 +345,10 @@ def _start(base: Path, under: Conditions, path: Path) -> subprocess.Popen[bytes]
         main = str(base / "launcher" / "__main__.py")
         program = ["-I", "-S", "-c", _OLD_KERNEL, main] if under.old else ["-I", "-S", main]
         options = ["--listen-fd", str(listener.fileno()), "--run-dir", str(base / "run"), "--uid-base", str(UID_BASE)]
-        first = [python, "-I", "-S", "-c", under.forbid + _EXEC] if under.forbid else [python]
+        before = first + under.forbid
+        beginning = [python, "-I", "-S", "-c", before + _EXEC] if before else [python]
         return subprocess.Popen(
-            [*first, *program, *options], env={}, pass_fds=[listener.fileno()], cwd="/", **_user(under)
+            [*beginning, *program, *options], env={}, pass_fds=[listener.fileno()], cwd="/", **_user(under)
         )
 
 

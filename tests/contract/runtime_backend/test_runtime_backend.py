@@ -274,6 +274,7 @@ async def test_an_end_while_nobody_looked_is_told_once(machine: Machine) -> None
 async def test_it_tells_what_separates_instances(backend: RuntimeBackend) -> None:
     isolation = await backend.isolation()
     assert isolation.level in ("namespaces", "none")
-    assert isolation.memory in ("cgroup", "approximate")
+    assert isolation.memory in ("control group v1", "control group v2", "approximate")
+    assert isolation.processes in (isolation.memory, "counted for each user", "not limited")
     assert isolation.network == "host"
     assert bool(isolation.reason) or isolation.level == "namespaces"

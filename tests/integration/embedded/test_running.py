@@ -44,7 +44,7 @@ def test_status_tells_what_runs(platform: FakePlatform) -> None:
     assert status["data_dir"] == str(platform.data)
     assert get(status["endpoint"], "/health") == 200
     table = platform.sless("status", "--data", str(platform.data)).stdout
-    assert "memory approximate" in table
+    assert "looked at once a second" in table
 
 
 def get(endpoint: str, path: str) -> int:

@@ -44,10 +44,18 @@ def test_an_early_end_is_told_in_words(event: InstanceEnded, words: str) -> None
 
 
 def test_an_end_that_nobody_saw_is_told_as_the_backend_does() -> None:
-    assert explain.how(ended()) == "the machine took it away"
+    assert explain.how(ended(), 128) == "the machine took it away"
 
 
 def test_a_start_that_takes_too_long_shows_what_was_printed() -> None:
     message = explain.too_slow(timedelta(seconds=60), "still loading\n", None)
     assert message.startswith("the instance did not become ready within 60 s")
     assert message.endswith("\nstill loading")
+
+
+def test_running_out_of_memory_is_told_with_its_size() -> None:
+    event = InstanceEnded("i-1", None, 9, "", "the last words", exceeded="memory")
+    assert explain.how(event, 128) == "it ran out of memory (128 MiB)"
+    assert explain.how(event, None) == "it ran out of memory (its memory_mb)"
+    text = explain.ended_before_ready(event, 128)
+    assert text == "the instance ended before it was ready: it ran out of memory (128 MiB)\nthe last words"

@@ -185,7 +185,8 @@ def test_output_and_unattributed_lines_stand_in_the_functions_log() -> None:
         world.machine.print(instance, "half")
         await world.passes(1)
         world.crash(instance)
-        await world.until(lambda: world.logs.lines["f"] == ["loaded", "half", "loaded"])
+        ended = "the instance ended: it exited with code 1"
+        await world.until(lambda: world.logs.lines["f"] == ["loaded", "half", ended, "loaded"])
 
     play(scenario)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,13 @@ from sless_cli.errors import CliError
 from sless_cli.output import JSON, output_option, print_json, print_table
 
 _LIMIT_SEC = 5.0
-_UNKNOWN = {"level": None, "memory": None, "seccomp": None, "network": None}
+_UNKNOWN = dict.fromkeys(("level", "memory", "processes", "seccomp", "network", "user", "reason"))
+_LEVELS: Mapping[str | None, str] = {
+    "namespaces": "namespaces: own files, processes and users",
+    "none": "none: functions are not kept apart here",
+}
 _FILTERED = {True: "filtered", False: "not filtered", None: "unknown"}
-_APPROXIMATE = "The memory limit of functions is approximate here: no control group may be written."
-_OPEN_NETWORK = "Functions share this machine's network: that is no boundary."
+_NETWORKS: Mapping[str | None, str] = {"host": "this machine's: no boundary"}
 
 
 @click.command("status")
@@ -68,19 +72,32 @@ def _isolation(launcher: Path) -> dict[str, Any]:
 def _print(status: dict[str, Any]) -> None:
     rows = [(each["name"], each["pid"], each["state"], each["rss_mb"], each["restarts"]) for each in status["services"]]
     print_table(("SERVICE", "PID", "STATE", "RSS MiB", "RESTARTS"), rows)
-    isolation = status["isolation"]
-    print_table(
-        (),
-        [
-            ("endpoint", status["endpoint"]),
-            ("data", status["data_dir"]),
-            ("isolation", f"{isolation['level'] or 'unknown'}, memory {isolation['memory'] or 'unknown'}"),
-            ("system calls", _FILTERED[isolation.get("seccomp")]),
-        ],
-    )
-    if isolation["memory"] == "approximate":
-        click.echo(_APPROXIMATE)
-    if isolation["level"] == "none":
-        click.echo(f"Functions are not kept apart here: {isolation.get('reason') or 'this kernel does not allow it'}.")
-    if isolation["network"] == "host":
-        click.echo(_OPEN_NETWORK)
+    print_table((), [("endpoint", status["endpoint"]), ("data", status["data_dir"]), *in_words(status["isolation"])])
+
+
+def in_words(isolation: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What separates functions, a row each, as docs/security.md explains them."""
+    reason = isolation.get("reason")
+    return [
+        ("isolation", _LEVELS.get(isolation.get("level"), "unknown")),
+        ("  users", str(isolation.get("user") or "unknown")),
+        ("  memory", _memory(isolation.get("memory"))),
+        ("  processes", _processes(isolation.get("processes"))),
+        ("  system calls", _FILTERED[isolation.get("seccomp")]),
+        ("  network", _NETWORKS.get(isolation.get("network"), "unknown")),
+        *([("  why no more", str(reason))] if reason else []),
+    ]
+
+
+def _memory(memory: str | None) -> str:
+    if memory is None:
+        return "unknown"
+    if memory == "approximate":
+        return "limited approximately: looked at once a second"
+    return f"limited exactly, by a {memory}"
+
+
+def _processes(processes: str | None) -> str:
+    if processes is None or processes == "not limited":
+        return processes or "unknown"
+    return f"limited, {processes}" if processes.startswith("counted") else f"limited, by a {processes}"

@@ -117,6 +117,8 @@ async def _report_isolation(backend: RuntimeBackend) -> None:
             "instances are separated by",
             level=found.level,
             memory=found.memory,
+            processes=found.processes,
+            seccomp=found.seccomp,
             network=found.network,
             because=found.reason,
         )

@@ -71,6 +71,7 @@ class InstanceEnded:
     """An instance is gone, whatever the cause: its own end, `stop`, or the machine's.
 
     exit_code, signal  how the process ended; one of them is set, or neither when nobody saw it end.
+    exceeded           what it used more of than it may, and was ended for; "" for any other end.
     message            one sentence for people.
     tail               the end of what it printed, at most 64 KiB.
     """
@@ -80,6 +81,7 @@ class InstanceEnded:
     signal: int | None
     message: str
     tail: str
+    exceeded: Literal["", "memory", "disk"] = ""
 
 
 @dataclass(frozen=True)
@@ -100,15 +102,19 @@ class InstanceOutput:
 class Isolation:
     """What separates instances from each other and from the platform; `sless status` and docs/security.md use these words.
 
-    level    `namespaces`: own root, processes and users; `none`: an ordinary process.
-    memory   `cgroup`: exact; `approximate`: a limit on what one process may allocate.
-    network  `host`: the machine's network; it is no boundary.
-    reason   one sentence: why not more; empty when there is nothing to say.
+    level      `namespaces`: own root, processes and users; `none`: an ordinary process.
+    memory     `control group v1`, `control group v2`: exact; `approximate`: looked at once a second.
+    processes  how their number is limited: by the same control group, `counted for each user`, `not limited`.
+    seccomp    whether a filter of system calls is in force.
+    network    `host`: the machine's network; it is no boundary.
+    reason     one sentence: why not more; empty when there is nothing to say.
     """
 
-    level: Literal["namespaces", "none"]
-    memory: Literal["cgroup", "approximate"]
-    network: Literal["host"]
+    level: str
+    memory: str
+    processes: str
+    seccomp: bool
+    network: str
     reason: str
 
 

@@ -19,8 +19,11 @@ def refuse_reserved(env: Mapping[str, str]) -> None:
             )
 
 
-def explain_end(exit_code: int | None, number: int | None, *, asked: bool) -> str:
-    """One sentence on how a process ended: by exit code or by signal number; `asked`: the platform wanted it to end."""
+def explain_end(exit_code: int | None, number: int | None, *, asked: bool, exceeded: str = "") -> str:
+    """One sentence on how a process ended: by exit code or by signal number; `asked`: the platform wanted it to end;
+    `exceeded`: it used more of that than it may."""
+    if exceeded:
+        return f"the process was ended: it used more {exceeded} than it may"
     if asked:
         return "stopped"
     if number is None:

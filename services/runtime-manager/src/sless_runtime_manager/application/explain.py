@@ -20,10 +20,12 @@ def not_loaded(error: HandlerNotLoaded, memory_mb: int | None) -> str:
 
 def ended_before_ready(ended: InstanceEnded, memory_mb: int | None) -> str:
     """The instance ended before it answered its probe."""
+    if ended.exceeded:
+        return _with_end(f"the instance ended before it was ready: {how(ended, memory_mb)}", ended.tail, memory_mb)
     if ended.signal == _KILLED:
         sentence = f"the instance was killed before it was ready, most likely for using more than {_memory(memory_mb)}"
         return _with_end(sentence, ended.tail, memory_mb)
-    return _with_end(f"the instance ended before it was ready: {how(ended)}", ended.tail, memory_mb)
+    return _with_end(f"the instance ended before it was ready: {how(ended, memory_mb)}", ended.tail, memory_mb)
 
 
 def too_slow(limit: timedelta, tail: str, memory_mb: int | None) -> str:
@@ -32,8 +34,12 @@ def too_slow(limit: timedelta, tail: str, memory_mb: int | None) -> str:
     return _with_end(sentence, tail, memory_mb)
 
 
-def how(ended: InstanceEnded) -> str:
+def how(ended: InstanceEnded, memory_mb: int | None) -> str:
     """How a process ended."""
+    if ended.exceeded == "memory":
+        return f"it ran out of memory ({_megabytes(memory_mb)})"
+    if ended.exceeded == "disk":
+        return "it wrote more into its temporary folder than it may"
     if ended.signal is not None:
         return f"it was ended by signal {_signal_name(ended.signal)}"
     if ended.exit_code is not None:
@@ -50,6 +56,10 @@ def _with_end(sentence: str, text: str, memory_mb: int | None) -> str:
 
 def _memory(memory_mb: int | None) -> str:
     return "its memory_mb" if memory_mb is None else f"its {memory_mb} MiB of memory"
+
+
+def _megabytes(memory_mb: int | None) -> str:
+    return "its memory_mb" if memory_mb is None else f"{memory_mb} MiB"
 
 
 def _end_of(text: str) -> str:

@@ -231,10 +231,18 @@ class Instance:
             return await self._finish()
         await first(self._ended, within=self._tools.times.end_notice)
         if self._ended.done():
-            fate = Fate.POSTPONED if was_taken_away(self._ended.result()) else Fate.CRASHED
-            return End(fate, explain.how(self._ended.result()))
+            return self._crashed(self._ended.result())
         await self._stop()
         return End(Fate.CRASHED, "it closed its connection")
+
+    def _crashed(self, event: InstanceEnded) -> End:
+        """Its author finds the reason in the function's log, which the answers to the calls that it took with it point to."""
+        why = explain.how(event, self._memory_mb)
+        if was_taken_away(event):
+            return End(Fate.POSTPONED, why)
+        now = self._tools.clock()
+        self._write([*self._lines.end(now), LogLine(now, "stderr", f"the instance ended: {why}")])
+        return End(Fate.CRASHED, why)
 
     async def _withdrawn(self, revision: int) -> None:
         applied = asyncio.ensure_future(self._tools.board.applied(revision))

@@ -7,6 +7,7 @@ import selectors
 import time
 from collections.abc import Iterable
 
+from . import watchdog
 from .client import Client
 from .folder import RunFolder
 from .instance import Instance, launch
@@ -45,6 +46,7 @@ class Fleet:
         self._starts: dict[str, Waiting] = {}
         self._stops: dict[str, list[Waiting]] = {}
         self._unseen: dict[str, dict[str, object]] = {}
+        self._next_look = 0.0
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -111,13 +113,29 @@ class Fleet:
                 self._finish(instance, status)
 
     def pass_deadlines(self) -> float | None:
-        """Act on deadlines that are over; seconds to the next one, None without any."""
+        """Act on deadlines that are over, look what instances use; seconds to the next of either, None without any."""
         now = time.monotonic()
+        look = self._watch(now)
         for instance in self._by_id.values():
             if instance.deadline is not None and instance.deadline <= now:
                 instance.late()
         pending = [instance.deadline for instance in self._by_id.values() if instance.deadline is not None]
+        pending += [] if look is None else [look]
         return max(0.0, min(pending) - now) if pending else None
+
+    def _watch(self, now: float) -> float | None:
+        """End instances that use more than they may, where no control group does so; when to look next."""
+        watched = [instance for instance in self._by_id.values() if instance.running and instance.exceeded is None]
+        if self._confinement.groups is not None or not watched:
+            return None
+        if now >= self._next_look:
+            families = watchdog.families(instance.pid for instance in watched)
+            for instance in watched:
+                exceeded = watchdog.exceeded(families[instance.pid], instance.bounds)
+                if exceeded is not None:
+                    instance.end_for(exceeded)
+            self._next_look = time.monotonic() + watchdog.LOOK_SEC
+        return self._next_look
 
     def _hear(self, instance: Instance) -> bool:
         open_still = instance.hear()
@@ -144,7 +162,7 @@ class Fleet:
             if descriptor in self._selector.get_map():
                 self._selector.unregister(descriptor)
         del self._by_id[instance.instance_id]
-        instance.release()
+        instance.release(self._confinement.groups)
         self._tell_end(instance)
 
     def _tell_end(self, instance: Instance) -> None:
@@ -162,7 +180,7 @@ class Fleet:
             "instance_id": instance.instance_id,
             "exit_code": instance.exit_code,
             "signal": instance.signal,
-            "reason": "stopped" if instance.asked_to_end else "ended",
+            "reason": instance.exceeded or ("stopped" if instance.asked_to_end else "ended"),
             "tail": instance.output.tail,
         }
         for client in self.clients:

@@ -9,11 +9,13 @@ import signal
 import time
 
 from . import folder as folders
+from .cgroups import Cgroups, Group
 from .output import Output
 from .protocol import EXHAUSTED, INVALID, START_FAILED, RequestError, StartSpec
 from .rootfs import Roots
-from .sandbox import Confinement
+from .sandbox import Confinement, memory_bytes
 from .spawn import Descriptors, spawn
+from .watchdog import MEMORY, Bounds
 
 START_SEC = 10.0
 _PURGE_SEC = 2.0
@@ -29,13 +31,24 @@ class Instance:
     deadline   monotonic time at which `late` must be called, None for never.
     failure    why it could not be started, once that is known.
     running    whether the program runs or has run.
+    bounds     what it may use, for whoever looks after that where the kernel does not.
+    exceeded   what of it ran out and so ended it (watchdog.py), None when nothing did.
     """
 
     def __init__(
-        self, spec: StartSpec, folder: str, pid: int, status: int, pipes: dict[int, str], *, confined: bool
+        self,
+        spec: StartSpec,
+        folder: str,
+        pid: int,
+        status: int,
+        pipes: dict[int, str],
+        *,
+        group: Group | None,
+        confined: bool,
     ) -> None:
         self.instance_id = spec.instance_id
         self.note = spec.note
+        self.bounds = Bounds(memory_bytes=memory_bytes(spec), mounts=confined)
         self.folder = folder
         self.pid = pid
         self.status = status
@@ -46,8 +59,10 @@ class Instance:
         self.failure: RequestError | None = None
         self.exit_code: int | None = None
         self.signal: int | None = None
+        self.exceeded: str | None = None
         self.deadline: float | None = time.monotonic() + START_SEC
         self.output = Output(time.monotonic())
+        self._group = group
         self._confined = confined
         self._purging = False
         self._heard = b""
@@ -121,8 +136,13 @@ class Instance:
         code = os.waitstatus_to_exitcode(wait_status)
         if self.exit_code is None and self.signal is None:
             self.exit_code, self.signal = (None, -code) if code < 0 else (code, None)
+        if self._ended_by_kernel() and self._group is not None and self._group.ran_out():
+            self.exceeded = MEMORY
         if not self.running and self.failure is None:
             self.failure = self._why_not_started()
+
+    def _ended_by_kernel(self) -> bool:
+        return self.signal == signal.SIGKILL and not self.asked_to_end and self.exceeded is None
 
     def _why_not_started(self) -> RequestError:
         if self.asked_to_end:
@@ -132,12 +152,19 @@ class Instance:
         message = f"its process ended before the program ran ({how})"
         return RequestError(EXHAUSTED if self.signal else START_FAILED, message, step="start a process")
 
-    def release(self) -> None:
-        """Close its descriptors, remove its folder."""
+    def release(self, groups: Cgroups | None) -> None:
+        """Close its descriptors, remove its folder and its control group."""
+        if groups is not None and self._group is not None:
+            groups.remove(self._group)
         for descriptor in (self.status, *self.pipes):
             os.close(descriptor)
         self.pipes = {}
         folders.remove(self.folder)
+
+    def end_for(self, exceeded: str) -> None:
+        """End everything: it uses more than it may."""
+        self.exceeded = exceeded
+        self.kill()
 
     def _note(self, message: dict[str, object]) -> None:
         state = message["state"]
@@ -155,6 +182,7 @@ class Instance:
 def launch(spec: StartSpec, confinement: Confinement, roots: Roots | None, folder: str, null: int) -> Instance:
     """Fork the instance's first process. Raises RequestError, and leaves nothing then."""
     opened: list[int] = []
+    group = None
     try:
         _check(spec, folder)
         root = None if roots is None else _prepare(spec, roots)
@@ -163,11 +191,14 @@ def launch(spec: StartSpec, confinement: Confinement, roots: Roots | None, folde
             opened += os.pipe()
         listener, status, status_end, stdout, stdout_end, stderr, stderr_end = opened
         given = Descriptors(null=null, stdout=stdout_end, stderr=stderr_end, listen=listener, status=status_end)
-        pid = spawn(confinement, spec, root, given)
+        group = confinement.group_for(spec)
+        pid = spawn(confinement, spec, root, group, given)
     except (OSError, RequestError) as error:
         for descriptor in opened:
             os.close(descriptor)
         folders.remove(folder)
+        if group is not None:
+            group.remove()
         if isinstance(error, OSError):
             raise refusal("start a process", error.errno or 0, describe(error)) from error
         raise
@@ -176,7 +207,7 @@ def launch(spec: StartSpec, confinement: Confinement, roots: Roots | None, folde
     for descriptor in (status, stdout, stderr):
         os.set_blocking(descriptor, False)
     pipes = {stdout: "stdout", stderr: "stderr"}
-    return Instance(spec, folder, pid, status, pipes, confined=confinement.namespaces)
+    return Instance(spec, folder, pid, status, pipes, group=group, confined=confinement.namespaces)
 
 
 def refusal(step: str, number: int, what: str) -> RequestError:

@@ -96,7 +96,7 @@ def _trial(confinement: Confinement, run_folder: RunFolder, null: int) -> str:
         sandbox.enter_own_mounts()
         instance = launch(_spec(program), confinement, Roots(run_folder.roots), run_folder.folder_of("probe"), null)
         instance.reaped(os.waitpid(instance.pid, 0)[1])
-        instance.release()
+        instance.release(None)
     except OSError as error:
         return describe(error)
     except RequestError as error:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 from . import seccomp
 from . import syscalls as sys
+from .cgroups import Cgroups, Group
 from .mounts import SEALED, expose, seal
 from .protocol import StartSpec
 from .rootfs import HOSTNAME, TEMPORARY
@@ -26,6 +27,9 @@ NAMESPACES = sys.CLONE_NEWNS | sys.CLONE_NEWPID | sys.CLONE_NEWIPC | sys.CLONE_N
 """What the process is forked into at level `namespaces`; the user namespace follows once the root stands."""
 
 PROCESSES = 512
+OVERHEAD_MB = 32
+"""What an instance gets on top of its function's memory, for the interpreter and what the kernel keeps for it."""
+
 OPEN_FILES = 1024
 FILE_BYTES = 512 << 20
 OOM_SCORE = 500
@@ -41,9 +45,10 @@ class Confinement:
     user_namespaces  each instance has a user namespace of its own.
     tenant_base      as root: uid = gid = this + the instance's uid_index; None: the launcher's own user.
     system_calls     the filter of system calls (seccomp.py); None: this kernel has none.
+    groups           where control groups for instances are made; None: they cannot be.
     """
 
-    __slots__ = ("namespaces", "system_calls", "tenant_base", "user_namespaces")
+    __slots__ = ("groups", "namespaces", "system_calls", "tenant_base", "user_namespaces")
 
     def __init__(
         self, *, namespaces: bool, user_namespaces: bool, tenant_base: int | None, system_calls: bytes | None = None
@@ -52,11 +57,18 @@ class Confinement:
         self.user_namespaces = user_namespaces
         self.tenant_base = tenant_base
         self.system_calls = system_calls
+        self.groups: Cgroups | None = None
 
     @property
     def level(self) -> str:
         """Its name, as people know it."""
         return "namespaces" if self.namespaces else "none"
+
+    def group_for(self, spec: StartSpec) -> Group | None:
+        """A control group for one instance, None where there are none. Raises OSError."""
+        if self.groups is None:
+            return None
+        return self.groups.create(spec.instance_id, memory_bytes=memory_bytes(spec), processes=PROCESSES)
 
     def user_of(self, spec: StartSpec) -> int | None:
         """The user id to change to, None where there is no choice."""
@@ -78,10 +90,16 @@ def enter_own_mounts() -> None:
     sys.mount(None, "/", None, sys.MS_SLAVE | sys.MS_REC)
 
 
-def steps(confinement: Confinement, spec: StartSpec, root: str | None) -> list[Step]:
+def memory_bytes(spec: StartSpec) -> int:
+    """What all processes of an instance and its files in memory may take together."""
+    return (spec.memory_mb + OVERHEAD_MB) * _MIB
+
+
+def steps(confinement: Confinement, spec: StartSpec, root: str | None, group: Group | None) -> list[Step]:
     """All that happens before the instance's program is forked. `root` is the prepared root at level `namespaces`."""
     user = confinement.user_of(spec)
-    listed: list[Step] = [("leave the launcher's keyring", _leave_keyring)]
+    listed: list[Step] = [] if group is None else [("enter the control group", group.join)]
+    listed.append(("leave the launcher's keyring", _leave_keyring))
     if confinement.namespaces:
         listed += _namespace_steps(spec, root or "", os.geteuid() if user is None else user)
     if user is not None and not confinement.user_namespaces:

@@ -17,7 +17,7 @@ import socket
 import struct
 import sys
 
-from . import probe, protocol, sandbox, syscalls
+from . import cgroup_search, probe, protocol, sandbox, syscalls
 from .client import Client
 from .fleet import Fleet
 from .folder import RunFolder
@@ -178,6 +178,7 @@ def main(arguments: list[str]) -> int:
     try:
         run_folder = RunFolder(options.run_dir)
         confinement, reason = probe.find_confinement(tenant_base, run_folder, null)
+        confinement.groups, no_groups = cgroup_search.find(run_folder.path, os.getppid())
         roots = _own_roots(run_folder) if confinement.namespaces else None
     except OSError as error:
         _log(f"cannot start with the run folder {options.run_dir}: {error.strerror}")
@@ -187,10 +188,12 @@ def main(arguments: list[str]) -> int:
     _prepare_for_forks()
     selector = selectors.DefaultSelector()
     fleet = Fleet(selector, confinement, roots, run_folder, null)
-    isolation = _describe(confinement, reason)
+    isolation = _describe(confinement, "; ".join(filter(None, (reason, no_groups))))
     Server(socket.socket(fileno=options.listen_fd), fleet, selector, isolation).run()
     if roots is not None:
         roots.close()
+    if confinement.groups is not None:
+        confinement.groups.close()
     return 0
 
 
@@ -201,9 +204,16 @@ def _own_roots(run_folder: RunFolder) -> Roots:
 
 def _describe(confinement: Confinement, reason: str) -> dict[str, object]:
     """What `isolation` answers."""
+    groups = confinement.groups
+    counted = confinement.user_namespaces or confinement.tenant_base is not None
     return {
         "level": confinement.level,
-        "memory": "approximate",
+        "memory": "approximate" if groups is None else f"control group v{groups.version}",
+        "processes": f"control group v{groups.version}"
+        if groups
+        else "counted for each user"
+        if counted
+        else "not limited",
         "seccomp": confinement.system_calls is not None,
         "network": "host",
         "user": _users_of(confinement),

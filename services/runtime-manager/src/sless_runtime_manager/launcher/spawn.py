@@ -9,6 +9,7 @@ import signal
 
 from . import reaper, sandbox
 from . import syscalls as sys
+from .cgroups import Group
 from .places import Places
 from .protocol import StartSpec
 from .sandbox import Confinement
@@ -41,7 +42,9 @@ class Descriptors:
         sys.close_from(_FIRST_FREE)
 
 
-def spawn(confinement: Confinement, spec: StartSpec, root: str | None, descriptors: Descriptors) -> int:
+def spawn(
+    confinement: Confinement, spec: StartSpec, root: str | None, group: Group | None, descriptors: Descriptors
+) -> int:
     """Start the process that becomes the instance's pid 1; its pid. What happens to it further comes by the status pipe.
 
     Raises OSError when not even the process could be made.
@@ -50,13 +53,15 @@ def spawn(confinement: Confinement, spec: StartSpec, root: str | None, descripto
     try:
         pid = sys.fork_into(sandbox.NAMESPACES) if confinement.namespaces else os.fork()
         if pid == 0:
-            _become_instance(confinement, spec, root, descriptors)
+            _become_instance(confinement, spec, root, group, descriptors)
         return pid
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _become_instance(confinement: Confinement, spec: StartSpec, root: str | None, descriptors: Descriptors) -> None:
+def _become_instance(
+    confinement: Confinement, spec: StartSpec, root: str | None, group: Group | None, descriptors: Descriptors
+) -> None:
     """The child's whole life; never returns."""
     code = 127
     step = "take over the descriptors"
@@ -67,7 +72,7 @@ def _become_instance(confinement: Confinement, spec: StartSpec, root: str | None
         if not confinement.namespaces:
             step = "open the layers"
             _use_real_places(spec, for_another_user=confinement.tenant_base is not None)
-        for name, action in sandbox.steps(confinement, spec, root):
+        for name, action in sandbox.steps(confinement, spec, root, group):
             step = name
             action()
         step = "follow the launcher"

@@ -24,6 +24,9 @@ from sless_runtime_manager.ports import InstanceEnded, InstanceHandle, InstanceO
 
 PYTHON_311 = "python3.11"
 
+Exceeded = Literal["", "memory", "disk"]
+_EXCEEDED = ("memory", "disk")
+
 _QUICK = timedelta(seconds=5)
 _START = timedelta(seconds=20)
 _LOST = "the launcher ended, and this instance with it"
@@ -186,14 +189,17 @@ def _handle(kept: Manifest, told: Message) -> InstanceHandle:
 
 def _isolation(told: Message) -> Isolation:
     return Isolation(
-        level=cast(Literal["namespaces", "none"], told["level"]),
-        memory=cast(Literal["cgroup", "approximate"], told["memory"]),
-        network=cast(Literal["host"], told["network"]),
+        level=str(told["level"]),
+        memory=str(told["memory"]),
+        processes=str(told["processes"]),
+        seccomp=bool(told["seccomp"]),
+        network=str(told["network"]),
         reason=str(told["reason"]),
     )
 
 
 def _ended(event: Message) -> InstanceEnded:
     exit_code, number = cast(int | None, event["exit_code"]), cast(int | None, event["signal"])
-    message = explain_end(exit_code, number, asked=event["reason"] == "stopped")
-    return InstanceEnded(str(event["instance_id"]), exit_code, number, message, str(event["tail"]))
+    exceeded = cast(Exceeded, event["reason"] if event["reason"] in _EXCEEDED else "")
+    message = explain_end(exit_code, number, asked=event["reason"] == "stopped", exceeded=exceeded)
+    return InstanceEnded(str(event["instance_id"]), exit_code, number, message, str(event["tail"]), exceeded)

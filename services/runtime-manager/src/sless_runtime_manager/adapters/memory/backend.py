@@ -92,7 +92,14 @@ class MemoryRuntimeBackend:
 
     async def isolation(self) -> Isolation:
         """See RuntimeBackend."""
-        return Isolation(level="none", memory="approximate", network="host", reason="instances exist in memory only")
+        return Isolation(
+            level="none",
+            memory="approximate",
+            processes="not limited",
+            seccomp=False,
+            network="host",
+            reason="instances exist in memory only",
+        )
 
     async def close(self) -> None:
         """See RuntimeBackend."""
