@@ -20,6 +20,7 @@ from typing import Any
 
 from sless_runtime_manager import launcher as launcher_package
 from sless_runtime_manager.adapters.local.interpreters import Interpreter, inspect
+from sless_runtime_manager.launcher import cgroup_search
 
 LAUNCHER = Path(launcher_package.__file__).parent
 ORDINARY_UID = 23_456
@@ -138,7 +139,7 @@ def _given_groups(under: Conditions) -> Iterator[str]:
 
 def _is_removed(folder: Path) -> bool:
     """Whether the control group is away, with what a launcher that was killed has left in it."""
-    for path in sorted([folder, *folder.glob("**/")], reverse=True):
+    for path in sorted({folder, *folder.glob("**/")}, reverse=True):
         with suppress(OSError):
             path.rmdir()
     return not folder.exists()
@@ -324,6 +325,9 @@ def running_launcher(
     finally:
         if keep is None:
             shutil.rmtree(base)
+            # Of one that was killed: the next with the same run folder would do this.
+            for parent in own_groups():
+                _is_removed(parent / "sless" / cgroup_search.escaped(str(base / "run")))
 
 
 def _lay_out(base: Path, under: Conditions) -> None:

@@ -98,3 +98,13 @@ def test_others_processes_are_not_moved(unified: tuple[Path, str]) -> None:
         finally:
             own.send_signal(signal.SIGKILL)
             other.send_signal(signal.SIGKILL)
+
+
+@pytest.mark.skipif(not own_groups(), reason="no control groups of version 1 may be written here")
+def test_groups_of_run_folders_that_are_no_more_are_taken_away() -> None:
+    forsaken = [parent / "sless" / "nowhere-at-all" / "i-a" for parent in own_groups()]
+    for folder in forsaken:
+        folder.mkdir(parents=True)
+    with running_launcher(Conditions("root", 0)) as running:
+        running.connect().call("list")
+        assert not any(folder.parent.exists() for folder in forsaken)

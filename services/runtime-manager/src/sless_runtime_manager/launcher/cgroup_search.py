@@ -6,7 +6,7 @@ import contextlib
 import errno
 import os
 
-from .cgroups import CONTROLLERS, Cgroups, enabling, read, write
+from .cgroups import CONTROLLERS, OURS, Cgroups, enabling, read, removed, write
 
 _PLATFORM = "sless-platform"
 """Where version 2 wants controllers for groups below, their parent may hold no process itself: the platform's go here."""
@@ -30,6 +30,8 @@ def find(run_folder: str, supervisor: int) -> tuple[Cgroups | None, str]:
             if version == 2:
                 prepare_v2(parents[0], supervisor, CONTROLLERS)
             groups = Cgroups(version, parents, escaped(run_folder))
+            for parent in parents:
+                _remove_forsaken(f"{parent}/{OURS}")
             _try_out(groups)
         except OSError as error:
             where = error.filename or parents[0]
@@ -42,6 +44,20 @@ def find(run_folder: str, supervisor: int) -> tuple[Cgroups | None, str]:
 def escaped(path: str) -> str:
     """A path as one name, as systemd.unit(5) writes it."""
     return path.strip("/").replace("-", "\\x2d").replace("/", "-")
+
+
+def _unescaped(name: str) -> str:
+    return "/" + name.replace("-", "/").replace("\\x2d", "-")
+
+
+def _remove_forsaken(folder: str) -> None:
+    """Take away the groups of run folders that are not there any more, and so of platforms that nobody will start again."""
+    for entry in os.scandir(folder):
+        if entry.is_dir() and not os.path.isdir(_unescaped(entry.name)):
+            for below in os.scandir(entry.path):
+                if below.is_dir():
+                    removed(below.path)
+            removed(entry.path)
 
 
 def prepare_v2(parent: str, supervisor: int, controllers: tuple[str, ...]) -> None:

@@ -14,7 +14,9 @@ import signal
 import time
 
 CONTROLLERS = ("memory", "pids")
-_OURS = "sless"
+OURS = "sless"
+"""The folder of all platforms' groups."""
+
 _CLEAR_SEC = 2.0
 
 
@@ -52,7 +54,7 @@ class Group:
         """End what is left in it, and take it away; False when that has to be tried again."""
         for folder in self._folders:
             _end_all(folder)
-        return all(_removed(folder) for folder in self._folders)
+        return all(removed(folder) for folder in self._folders)
 
 
 class Cgroups:
@@ -67,7 +69,7 @@ class Cgroups:
         Raises OSError where no group can be made below them.
         """
         self.version = version
-        self._folders = tuple(f"{parent}/{_OURS}/{run_name}" for parent in dict.fromkeys(parents))
+        self._folders = tuple(f"{parent}/{OURS}/{run_name}" for parent in dict.fromkeys(parents))
         self._late: list[Group] = []
         for folder in self._folders:
             os.makedirs(folder, exist_ok=True)
@@ -105,8 +107,8 @@ class Cgroups:
         """Take everything away that this made."""
         self._clear()
         for folder in self._folders:
-            _removed(folder)
-            _removed(os.path.dirname(folder))  # Unless another platform's are there.
+            removed(folder)
+            removed(os.path.dirname(folder))  # Unless another platform's are there.
 
     def _clear(self) -> None:
         """Remove the groups of instances that are none any more; their processes are dying with their launcher, or are ended."""
@@ -115,7 +117,7 @@ class Cgroups:
         while left and time.monotonic() < until:
             for folder in left:
                 _end_all(folder)
-            left = [folder for folder in left if not _removed(folder)]
+            left = [folder for folder in left if not removed(folder)]
             if left:
                 time.sleep(0.01)
 
@@ -142,7 +144,8 @@ def _end_all(folder: str) -> None:
             os.kill(int(pid), signal.SIGKILL)
 
 
-def _removed(folder: str) -> bool:
+def removed(folder: str) -> bool:
+    """Whether the group is away; not while it holds a process or another group."""
     try:
         os.rmdir(folder)
     except FileNotFoundError:
