@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import secrets
 import signal
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 from sless_builder.adapters.bubblewrap import Bubblewrap, find_bwrap
-from sless_builder.adapters.bubblewrap_sandbox import BubblewrapSandbox
+from sless_builder.adapters.confinement import Namespaces, UserAlone
 from sless_builder.adapters.control_groups import ControlGroups
-from sless_builder.adapters.sandboxes import find_sandbox
+from sless_builder.adapters.sandboxes import SandboxReport, find_sandbox
+from sless_builder.adapters.step_sandbox import StepSandbox
 from sless_builder.domain.steps import Exceeded, StepEnd
 from sless_builder.ports import Sandbox
 from sless_platform.errors import Unavailable
@@ -23,6 +26,7 @@ from tests.support.steps import PYTHON, descriptors, mounts, processes_with, pyt
 
 UID = 199_998
 AS_ROOT = os.geteuid() == 0
+BUILD_UID = UID if AS_ROOT else None
 
 
 @pytest.fixture
@@ -32,20 +36,33 @@ def folder() -> Iterator[Path]:
         yield path
 
 
-@pytest.fixture(params=["counted by control groups", "measured"])
-def sandbox(request: pytest.FixtureRequest) -> Sandbox:
-    """The sandbox that this machine allows, with control groups and without."""
-    groups = ControlGroups.find() if request.param != "measured" else ControlGroups([])
-    if request.param != "measured" and not groups.controllers:
+@pytest.fixture(params=["namespaces, control groups", "namespaces, measured", "limits, measured"])
+def sandbox(request: pytest.FixtureRequest, folder: Path) -> Sandbox:
+    """Each sandbox that there is."""
+    level, counted = request.param.split(", ")
+    groups = ControlGroups.find() if counted == "control groups" else ControlGroups([])
+    if counted == "control groups" and not groups.controllers:
         pytest.skip("no control group can be made here")
-    return bubblewrap(groups)
+    return in_namespaces(groups) if level == "namespaces" else with_limits_alone(groups, folder)
 
 
-def bubblewrap(groups: ControlGroups) -> Sandbox:
+@pytest.fixture(params=["control groups", "measured"])
+def enclosed(request: pytest.FixtureRequest) -> Sandbox:
+    """Sandboxes with namespaces of their own."""
+    return in_namespaces(ControlGroups.find() if request.param == "control groups" else ControlGroups([]))
+
+
+def in_namespaces(groups: ControlGroups) -> Sandbox:
     bwrap = find_bwrap()
     assert bwrap is not None
-    uid = UID if AS_ROOT else None
-    return BubblewrapSandbox(Bubblewrap(bwrap, as_root=AS_ROOT), python=PYTHON, uid=uid, groups=groups)
+    confinement = Namespaces(Bubblewrap(bwrap, as_root=AS_ROOT), uid=BUILD_UID)
+    return StepSandbox(confinement, python=PYTHON, uid=BUILD_UID, groups=groups)
+
+
+def with_limits_alone(groups: ControlGroups, folder: Path) -> Sandbox:
+    if AS_ROOT and not PYTHON.is_relative_to("/usr"):
+        pytest.skip("the user of builds cannot read this interpreter")
+    return StepSandbox(UserAlone(folder.parent, uid=BUILD_UID), python=PYTHON, uid=BUILD_UID, groups=groups)
 
 
 async def test_what_it_prints_comes_line_by_line_and_its_code_is_told(sandbox: Sandbox, folder: Path) -> None:
@@ -76,7 +93,7 @@ async def test_a_program_that_is_not_there_says_so(sandbox: Sandbox, folder: Pat
     assert "/no/such/program" in lines[-1]
 
 
-async def test_it_has_its_own_user_environment_and_files_alone(sandbox: Sandbox, folder: Path) -> None:
+async def test_it_has_its_own_user_environment_and_files_alone(enclosed: Sandbox, folder: Path) -> None:
     script = """
 import os
 status = dict(line.split(":\\t", 1) for line in open("/proc/self/status").read().splitlines() if ":\\t" in line)
@@ -84,7 +101,7 @@ print(os.getuid() == os.geteuid(), os.getuid(), status["Groups"].strip(), int(st
 print(sorted(name for name in os.environ if name != "LC_CTYPE"), sorted(os.listdir("/proc/self/fd"))[:-1])
 print(os.getcwd(), [pid for pid in os.listdir("/proc") if pid.isdigit() and int(pid) > 2])
 """
-    end, lines = await ran(sandbox, python(folder, script))
+    end, lines = await ran(enclosed, python(folder, script))
     assert end.succeeded, lines
     assert lines[0] == f"True {UID if AS_ROOT else os.getuid()}  0 1"
     assert lines[1] == "['GIVEN', 'PATH'] ['0', '1', '2']"
@@ -92,29 +109,29 @@ print(os.getcwd(), [pid for pid in os.listdir("/proc") if pid.isdigit() and int(
 
 
 @pytest.mark.parametrize("place", ["/", "/etc", "/usr", "/dev", str(PYTHON.parent.parent), str(Path(__file__).parent)])
-async def test_it_writes_into_its_folders_and_tmp_alone(sandbox: Sandbox, folder: Path, place: str) -> None:
-    end, lines = await ran(sandbox, shell(folder, f"touch mine /tmp/mine && touch {place}/not-mine"))
+async def test_it_writes_into_its_folders_and_tmp_alone(enclosed: Sandbox, folder: Path, place: str) -> None:
+    end, lines = await ran(enclosed, shell(folder, f"touch mine /tmp/mine && touch {place}/not-mine"))
     assert end.exit_code == 1, lines
     assert (folder / "mine").exists()
     assert not Path("/tmp/mine").exists()
 
 
-async def test_it_sees_nothing_of_the_platforms(sandbox: Sandbox, folder: Path) -> None:
+async def test_it_sees_nothing_of_the_platforms(enclosed: Sandbox, folder: Path) -> None:
     secret = folder.parent / "secret"
     secret.write_text("x")
-    end, lines = await ran(sandbox, shell(folder, f"cat {secret}; ls {secret.parent} /root /home /run /var /sys"))
+    end, lines = await ran(enclosed, shell(folder, f"cat {secret}; ls {secret.parent} /root /home /run /var /sys"))
     assert not end.succeeded
     assert lines.count("work") <= 1
     assert "secret" not in [line for line in lines if "No such file" not in line]
 
 
-async def test_without_network_nothing_can_be_reached(sandbox: Sandbox, folder: Path) -> None:
+async def test_without_network_nothing_can_be_reached(enclosed: Sandbox, folder: Path) -> None:
     listener = await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", 0)
     port = listener.sockets[0].getsockname()[1]
     script = f"import socket; socket.create_connection(('127.0.0.1', {port}), 5)"
     async with listener:
-        without, _ = await ran(sandbox, python(folder, script))
-        within, _ = await ran(sandbox, python(folder, script, network=True))
+        without, _ = await ran(enclosed, python(folder, script))
+        within, _ = await ran(enclosed, python(folder, script, network=True))
     assert (without.exit_code, within.exit_code) == (1, 0)
 
 
@@ -144,12 +161,6 @@ for _ in range(20):
         time.sleep(60)
 time.sleep(60)
 """,
-    "files in /tmp": """
-import time
-for n in range(200):
-    open(f"/tmp/{n}", "wb").write(bytes(1 << 20))
-time.sleep(60)
-""",
 }
 
 
@@ -159,6 +170,12 @@ async def test_memory(sandbox: Sandbox, folder: Path, greed: str) -> None:
     end, lines = await ran(sandbox, python(folder, GREEDY[greed], memory_bytes=100 << 20, disk_bytes=1 << 30))
     assert end.exceeded is Exceeded.MEMORY or "MemoryError" in lines[-1], (end, lines)
     assert not end.succeeded
+
+
+async def test_memory_that_is_a_file_system(enclosed: Sandbox, folder: Path) -> None:
+    script = "import time; [open(f'/tmp/{n}', 'wb').write(bytes(1 << 20)) for n in range(200)]; time.sleep(60)"
+    end, lines = await ran(enclosed, python(folder, script, memory_bytes=100 << 20, disk_bytes=1 << 30))
+    assert end.exceeded is Exceeded.MEMORY, lines
 
 
 HOARDING = {
@@ -241,13 +258,12 @@ async def test_cancelled_while_it_starts_nothing_is_left(sandbox: Sandbox, folde
 
 
 @pytest.mark.fault(13)
-async def test_a_builder_that_is_killed_takes_its_sandbox_along(folder: Path) -> None:
+async def test_a_builder_that_is_killed_takes_its_sandbox_along(sandbox: Sandbox, folder: Path) -> None:
     word = secrets.token_hex(8)
     builder = os.fork()
     if builder == 0:
         step = shell(folder, f"setsid sleep 100 & while :; do sleep 0.05; : {word}; done")
-        own = find_sandbox(python=PYTHON, uid=UID if AS_ROOT else None)
-        asyncio.run(own.run(step, lambda _line: None))
+        asyncio.run(sandbox.run(step, lambda _line: None))
         os._exit(1)
 
     async def runs() -> bool:
@@ -262,9 +278,39 @@ async def test_a_builder_that_is_killed_takes_its_sandbox_along(folder: Path) ->
     await until(gone, "the sandbox ends with its builder", 10)
 
 
+# -- which sandbox there is
+
+
+async def found(folder: Path, python: Path = PYTHON) -> tuple[Sandbox, SandboxReport]:
+    return await find_sandbox(python=python, uid=BUILD_UID, root=folder.parent)
+
+
+async def test_the_best_one_that_is_allowed_is_taken(folder: Path) -> None:
+    sandbox, report = await found(folder)
+    assert (report.level, report.network, report.reason) == ("namespaces", "host", "")
+    assert (await ran(sandbox, shell(folder, "echo yes")))[1] == ["yes"]
+    report.write(folder / "report.json")
+    assert json.loads((folder / "report.json").read_text()) == asdict(report)
+    assert os.listdir(folder) == ["report.json"]
+
+
+async def test_where_namespaces_are_forbidden_limits_hold_and_the_reason_is_told(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forbidden = folder.parent / "bwrap"
+    forbidden.write_text("#!/bin/sh\necho bwrap: No permissions to create new namespace\nexit 1\n")
+    forbidden.chmod(0o755)
+    monkeypatch.setattr("sless_builder.adapters.sandboxes.find_bwrap", lambda: forbidden)
+    sandbox, report = await found(folder)
+    assert report.level == "limits"
+    assert "No permissions to create new namespace" in report.reason
+    assert (await ran(sandbox, shell(folder, "echo yes")))[1] == ["yes"]
+
+
 async def test_a_sandbox_that_cannot_be_made_is_the_platforms_fault(folder: Path, tmp_path: Path) -> None:
-    sandbox = find_sandbox(python=tmp_path / "bin" / "python3", uid=UID if AS_ROOT else None)
+    sandbox, report = await found(folder, tmp_path / "bin" / "python3")
     files = descriptors()
-    with pytest.raises(Unavailable, match="build sandbox"):
+    assert (report.level, report.network) == ("none", "none")
+    with pytest.raises(Unavailable, match=r"can't be started|execvp"):
         await ran(sandbox, shell(folder, "true"))
     assert descriptors() == files

@@ -10,7 +10,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import IO, Any, Final
 
 from sless_platform.errors import Unavailable
@@ -23,15 +23,25 @@ _START_SEC: Final = 20
 
 
 class StepProcess:
-    """bubblewrap and what runs in it, which waits until `go`.
+    """A sandbox, and what runs in it, which waits until `go`.
 
-    All processes are one pid namespace: they are gone when its first one, `init`, is.
+    init     the process whose end is the end of all.
+    private  whether that is so because they are one pid namespace; else init is a keeper, which ends the others when
+             nobody is at the gate any more.
     """
 
     def __init__(
-        self, process: subprocess.Popen[bytes], init: int, init_fd: int, gate: socket.socket, status: IO[bytes]
+        self,
+        process: subprocess.Popen[bytes],
+        gate: socket.socket,
+        status: IO[bytes],
+        *,
+        init: int,
+        init_fd: int,
+        private: bool,
     ) -> None:
         self.init = init
+        self.private = private
         self._process = process
         self._pidfd = os.pidfd_open(process.pid)
         self._init_fd = init_fd
@@ -40,7 +50,7 @@ class StepProcess:
 
     @property
     def pid(self) -> int:
-        """bubblewrap's own process."""
+        """The process that all others come of."""
         return self._process.pid
 
     @property
@@ -61,6 +71,10 @@ class StepProcess:
 
     def kill(self) -> None:
         """Kill all of them. Nothing when they are gone."""
+        if not self.private:
+            with suppress(OSError):
+                self._gate.shutdown(socket.SHUT_RDWR)
+            return
         for number in (self._init_fd, self._pidfd):
             _killed(number)
 
@@ -83,36 +97,42 @@ class StepProcess:
         self._process.stdout.close()
 
 
-def start(command: Callable[[int, int], Sequence[str]], env: Mapping[str, str]) -> StepProcess:
-    """Start a sandbox; `command` gets two descriptors' numbers: the program's gate, and bubblewrap's status. Blocks.
+def start(command: Callable[[int, int], Sequence[str]], env: Mapping[str, str], *, private: bool) -> StepProcess:
+    """Start a sandbox; `command` gets two descriptors' numbers: the program's gate, and where its status is told. Blocks.
 
     Raises Unavailable when no sandbox can be made.
     """
-    gate, inner_gate = socket.socketpair()
-    status, told = os.pipe()
-    try:
-        # See python_compiler on why not the event loop's own way.
-        process = subprocess.Popen(
-            command(inner_gate.fileno(), told),
-            cwd="/",
-            env=env,
-            pass_fds=(inner_gate.fileno(), told),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            bufsize=0,
+    with ExitStack() as ours, ExitStack() as theirs:
+        gate, inner_gate = (
+            stack.enter_context(end) for stack, end in zip((ours, theirs), socket.socketpair(), strict=True)
         )
-    except OSError as error:
-        gate.close()
-        os.close(status)
-        raise Unavailable(f"the build sandbox can't be started: {error.strerror}") from error
-    finally:
-        inner_gate.close()
-        os.close(told)
-    return _started(process, gate, os.fdopen(status, "rb"))
+        status, told = (
+            stack.enter_context(os.fdopen(end, mode))
+            for stack, end, mode in zip((ours, theirs), os.pipe(), ("rb", "wb"), strict=True)
+        )
+        numbers = (inner_gate.fileno(), told.fileno())
+        try:
+            # See python_compiler on why not the event loop's own way.
+            process = subprocess.Popen(
+                command(*numbers),
+                cwd="/",
+                env=env,
+                pass_fds=numbers,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                bufsize=0,
+            )
+        except OSError as error:
+            raise Unavailable(f"the build sandbox can't be started: {error.strerror}") from error
+        theirs.close()
+        started = _started(process, gate, status, private=private)
+        ours.pop_all()
+        return started
 
 
-def _started(process: subprocess.Popen[bytes], gate: socket.socket, status: IO[bytes]) -> StepProcess:
+def _started(process: subprocess.Popen[bytes], gate: socket.socket, status: IO[bytes], *, private: bool) -> StepProcess:
     """The sandbox once its program waits at the gate.
 
     Only then is it sure that all of it ends with this process, however that ends: the kernel was told so by then.
@@ -127,11 +147,10 @@ def _started(process: subprocess.Popen[bytes], gate: socket.socket, status: IO[b
             select.select([init_fd], [], [])
             os.close(init_fd)
         said = process.communicate()[0][-_SAID_BYTES:].decode(errors="replace").strip()
-        status.close()
         raise Unavailable(f"the build sandbox can't be started: {said or 'it says nothing'}")
     assert process.stdout is not None  # noqa: S101
     os.set_blocking(process.stdout.fileno(), False)
-    return StepProcess(process, init, init_fd, gate, status)
+    return StepProcess(process, gate, status, init=init, init_fd=init_fd, private=private)
 
 
 def _killed(pidfd: int) -> None:

@@ -36,12 +36,19 @@ def threads(pids: Sequence[int]) -> int:
 
 
 def memory(pids: Sequence[int], folders: Sequence[Path]) -> int:
-    """Bytes of memory that processes hold, with files that are memory; `folders` are disk."""
-    roots = [f"/proc/{pid}/root/{name}" for pid in pids[1:2] for name in _PRIVATE]
-    elsewhere = _devices([*folders, *roots])
+    """Bytes of memory that processes hold, with files without a name that are neither below `folders` nor in memory_files."""
+    elsewhere = _devices([*folders, *(place for pid in pids[:3] for place in _places(pid))])
     nameless = {(found.st_dev, found.st_ino): found.st_blocks * _BLOCK for found in _nameless(pids)}
-    held = sum(size for (device, _), size in nameless.items() if device not in elsewhere)
-    return sum(map(_memory, pids)) + sum(map(_filled, roots)) + held
+    return sum(map(_memory, pids)) + sum(size for (device, _), size in nameless.items() if device not in elsewhere)
+
+
+def memory_files(init: int) -> int:
+    """Bytes in the file systems that are memory, and a sandbox's own; `init`: its first process."""
+    return sum(map(_filled, _places(init)))
+
+
+def _places(pid: int) -> list[str]:
+    return [f"/proc/{pid}/root/{name}" for name in _PRIVATE]
 
 
 def disk(folders: Sequence[Path], pids: Sequence[int]) -> int:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
 from sless_builder.adapters import step_usage
 from sless_builder.adapters.control_groups import ControlGroup
+from sless_builder.adapters.step_process import StepProcess
 from sless_builder.application.finishing import in_thread
-from sless_builder.domain.steps import Exceeded, StepLimits
+from sless_builder.domain.steps import Exceeded, Step
 
 _EVERY_SEC: Final = 0.1
 _COST: Final = 5
@@ -19,17 +19,15 @@ _COST: Final = 5
 
 
 class StepWatch:
-    """Watches the processes that come of `pid`, and folders.
+    """Watches a step's processes and folders.
 
     `kept`: what the group bounds ("memory", "pids"); the rest is measured.
     """
 
-    def __init__(
-        self, pid: int, folders: Sequence[Path], limits: StepLimits, *, group: ControlGroup, kept: frozenset[str]
-    ) -> None:
-        self._pid = pid
-        self._folders = folders
-        self._limits = limits
+    def __init__(self, process: StepProcess, step: Step, *, group: ControlGroup, kept: frozenset[str]) -> None:
+        self._process = process
+        self._folders = step.writable
+        self._limits = step.limits
         self._group = group
         self._kept = kept
 
@@ -46,11 +44,15 @@ class StepWatch:
         """The limit that is reached now, if any."""
         if (found := self._group.exceeded()) is not None:
             return found
-        pids = step_usage.tree(self._pid)
-        if "memory" not in self._kept and step_usage.memory(pids, self._folders) > self._limits.memory_bytes:
+        pids = step_usage.tree(self._process.pid)
+        if "memory" not in self._kept and self._memory(pids) > self._limits.memory_bytes:
             return Exceeded.MEMORY
         if "pids" not in self._kept and step_usage.threads(pids) > self._limits.processes:
             return Exceeded.PROCESSES
         if step_usage.disk(self._folders, pids) > self._limits.disk_bytes:
             return Exceeded.DISK
         return None
+
+    def _memory(self, pids: Sequence[int]) -> int:
+        files = step_usage.memory_files(self._process.init) if self._process.private else 0
+        return step_usage.memory(pids, self._folders) + files

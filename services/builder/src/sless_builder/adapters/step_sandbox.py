@@ -1,18 +1,17 @@
-"""Sandbox: bubblewrap, with a user of its own and limits."""
+"""Sandbox: a confinement, and limits."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final
 
 from sless_platform.errors import Unavailable
 
-from sless_builder.adapters.bubblewrap import Bubblewrap, View
+from sless_builder.adapters.confinement import Confinement
 from sless_builder.adapters.control_groups import ControlGroup, ControlGroups
 from sless_builder.adapters.step_process import Lines, StepProcess, copy, start
 from sless_builder.adapters.step_watch import StepWatch
@@ -20,7 +19,6 @@ from sless_builder.application.finishing import in_thread, to_its_end
 from sless_builder.domain.steps import Exceeded, Step, StepEnd, StepLimits
 
 _PROGRAM: Final = Path(__file__).with_name("step_program.py")
-_TMP_BYTES: Final = 256 << 20
 _FILES: Final = 4_096
 _FILE_MARGIN: Final = 1 << 20
 """A file that is too large must show as such."""
@@ -28,23 +26,21 @@ _OWN_PROCESSES: Final = 2
 """bubblewrap's."""
 
 
-class BubblewrapSandbox:
+class StepSandbox:
     """Runs steps as user `uid`, None for this process's own. `python` starts them; `groups` bound them as far as they can."""
 
-    def __init__(self, bubblewrap: Bubblewrap, *, python: Path, uid: int | None, groups: ControlGroups) -> None:
-        self._bubblewrap = bubblewrap
+    def __init__(self, confinement: Confinement, *, python: Path, uid: int | None, groups: ControlGroups) -> None:
+        self._confinement = confinement
         self._python = python.resolve()
         self._uid = uid
         self._groups = groups
 
     async def run(self, step: Step, output: Callable[[str], None]) -> StepEnd:
         """See Sandbox."""
-        if self._uid is not None:
-            await in_thread(_give, step.writable, self._uid)
         lines = Lines(output)
-        async with self._grouped(step.limits) as group, self._running(step, group) as process:
-            watch = StepWatch(process.pid, step.writable, step.limits, group=group, kept=self._groups.controllers)
-            exceeded = await _end_or_limit(process, lines, watch, step.limits)
+        async with self._roomed(step) as own, self._grouped(own.limits) as group, self._running(own, group) as process:
+            watch = StepWatch(process, own, group=group, kept=self._groups.controllers)
+            exceeded = await _end_or_limit(process, lines, watch, own.limits)
             if exceeded is not None:
                 process.kill()
             await process.gone()
@@ -53,6 +49,15 @@ class BubblewrapSandbox:
             code, signal = (None, None) if exceeded is not None else process.end()
         lines.close()
         return StepEnd(code, signal, exceeded)
+
+    @asynccontextmanager
+    async def _roomed(self, step: Step) -> AsyncIterator[Step]:
+        """The step as it is run; its room is given back when all of it is gone."""
+        with ExitStack() as stack:
+            try:
+                yield await in_thread(lambda: stack.enter_context(self._confinement.room(step)))
+            finally:
+                await in_thread(stack.close)
 
     @asynccontextmanager
     async def _grouped(self, limits: StepLimits) -> AsyncIterator[ControlGroup]:
@@ -69,7 +74,9 @@ class BubblewrapSandbox:
 
         def begin() -> None:
             # Kept here, so that a cancelled caller finds it to end it.
-            started.append(start(lambda gate, status: group.entered(self._command(step, gate, status)), step.env))
+            private = self._confinement.private
+            command = lambda gate, status: group.entered(self._command(step, gate, status))  # noqa: E731
+            started.append(start(command, step.env, private=private))
 
         try:
             await in_thread(begin)
@@ -82,19 +89,17 @@ class BubblewrapSandbox:
                 process.close()
 
     def _command(self, step: Step, gate: int, status: int) -> list[str]:
-        shown = (*step.shown, _PROGRAM, *interpreter(self._python))
-        asked = json.dumps(
-            {
-                "gate": gate,
-                "uid": self._uid or 0,
-                "cwd": str(step.cwd),
-                "env": [*step.env],
-                "limits": self._resource_limits(step.limits),
-            }
-        )
-        inside = (str(self._python), "-I", "-S", "-B", str(_PROGRAM), asked, *step.argv)
-        view = View(shown, step.writable, step.network, _TMP_BYTES)
-        return self._bubblewrap.command(view, inside, more=("--json-status-fd", str(status)))
+        asked = {
+            "gate": gate,
+            "uid": self._uid or 0,
+            "cwd": str(step.cwd),
+            "env": [*step.env],
+            "limits": self._resource_limits(step.limits),
+            "status": None if self._confinement.private else status,
+        }
+        inside = (str(self._python), "-I", "-S", "-B", str(_PROGRAM), json.dumps(asked), *step.argv)
+        programs = (_PROGRAM, *interpreter(self._python))
+        return self._confinement.command(step, inside, programs=programs, status=status)
 
     def _resource_limits(self, limits: StepLimits) -> dict[str, int]:
         """What holds for each process, beside what is counted for all of them."""
@@ -139,12 +144,3 @@ def interpreter(python: Path) -> Sequence[Path]:
     """What an interpreter needs beside the system's libraries: the folder it is installed in."""
     prefix = python.parent.parent
     return () if prefix in (Path("/"), Path("/usr")) else (prefix,)
-
-
-def _give(folders: Sequence[Path], uid: int) -> None:
-    """Make folders, and what is in them, the user's."""
-    for folder in folders:
-        os.chown(folder, uid, uid, follow_symlinks=False)
-        for parent, names, files in os.walk(folder):
-            for name in (*names, *files):
-                os.chown(os.path.join(parent, name), uid, uid, follow_symlinks=False)
