@@ -134,6 +134,8 @@ def test_status_tells_programs_what_runs(platform: Platform) -> None:
     }
     assert all(entry["pid"] and entry["rss_mb"] > 0 for entry in status["services"])
     assert set(status["isolation"]) >= {"level", "memory", "network"}
+    assert status["build_sandbox"].keys() == {"level", "memory", "network", "reason"}
+    assert status["build_sandbox"]["level"] in ("namespaces", "limits", "none")
     assert Path(status["data_dir"]) == platform.data.resolve()
     assert httpx.get(status["endpoint"] + "/health").json() == {"status": "ok"}
 

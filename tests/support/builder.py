@@ -86,12 +86,24 @@ class BuilderPlace:
     @property
     def gate(self) -> Path:
         """While this file is there, `gated_python` runs."""
-        return self.folder / "gate"
+        return self.folder / "gated" / "gate"
 
     def gated_python(self) -> Path:
-        """An interpreter that does nothing until the gate is there: builds with it take as long as a test wants."""
-        script = self.folder / "gated-python"
-        script.write_text(f'#!/bin/sh\nwhile [ ! -e {self.gate} ]; do sleep 0.01; done\nexec {python311()} "$@"\n')
+        """An interpreter that does nothing until the gate is there: builds with it take as long as a test wants.
+
+        Asked for its files it answers at once, and names the gate's folder too, which its sandbox must see.
+        """
+        script = self.folder / "gated" / "gated-python"
+        script.parent.mkdir(exist_ok=True)
+        script.write_text(
+            f"""#!/bin/sh
+case "$*" in
+    *base_prefix*) echo {script.parent} ;;
+    *) while [ ! -e {self.gate} ]; do sleep 0.01; done ;;
+esac
+exec {python311()} "$@"
+"""
+        )
         script.chmod(0o755)
         return script
 

@@ -4,27 +4,50 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import signal
-import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from sless_builder.adapters import step_usage
+from sless_builder.adapters.bubblewrap import Bubblewrap, find_bwrap
 from sless_builder.adapters.no_compiler import NoCompiler
 from sless_builder.adapters.python_compiler import PythonCompilation, PythonCompiler
 from sless_builder.domain.build import Problem, UserError
 from sless_platform.errors import Unavailable
 
 from tests.support.builder import python311, until
+from tests.support.steps import processes_with
 
 UID = 199_998
+AS_ROOT = os.geteuid() == 0
+
+
+@pytest.fixture(autouse=True, params=["bubblewrap", "alone"])
+def enclosure(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """In what the compilers of a test run."""
+    bwrap = find_bwrap()
+    assert bwrap is not None
+    monkeypatch.setitem(
+        ENCLOSURE, "bubblewrap", Bubblewrap(bwrap, as_root=AS_ROOT) if request.param == "bubblewrap" else None
+    )
+    return str(request.param)
+
+
+ENCLOSURE: dict[str, Bubblewrap | None] = {}
 
 
 def compiler(python: Path | None = None, cpu_sec: int = 20, memory: int = 1 << 30) -> PythonCompiler:
-    uid = UID if os.geteuid() == 0 else None
-    return PythonCompiler(python or python311(), uid=uid, cpu=timedelta(seconds=cpu_sec), memory_bytes=memory)
+    return PythonCompiler(
+        python or python311(),
+        uid=UID if AS_ROOT else None,
+        cpu=timedelta(seconds=cpu_sec),
+        memory_bytes=memory,
+        bubblewrap=ENCLOSURE["bubblewrap"],
+    )
 
 
 async def compiled(source: bytes, cpu_sec: int = 20, memory: int = 1 << 30) -> bytes | Problem:
@@ -33,8 +56,9 @@ async def compiled(source: bytes, cpu_sec: int = 20, memory: int = 1 << 30) -> b
 
 
 def pid_of(session: PythonCompilation) -> int:
+    """The interpreter's process, whatever it runs in."""
     assert session._process is not None
-    return session._process.pid
+    return step_usage.tree(session._process.pid)[-1]
 
 
 async def test_the_process_has_no_user_environment_or_file_of_the_platforms() -> None:
@@ -43,15 +67,25 @@ async def test_the_process_has_no_user_environment_or_file_of_the_platforms() ->
         proc = Path(f"/proc/{pid_of(session)}")
         status = dict(line.split(":", 1) for line in (proc / "status").read_text().splitlines())
         limits = (proc / "limits").read_text()
-        assert set(status["Uid"].split()) == {str(UID if os.geteuid() == 0 else os.geteuid())}
-        if os.geteuid() == 0:
+        assert set(status["Uid"].split()) == {str(UID if AS_ROOT else os.geteuid())}
+        if AS_ROOT:
             assert status["Groups"].split() == []
             assert int(status["CapEff"], 16) == 0
             assert {path.name for path in (proc / "fd").iterdir()} == {"0", "1", "2"}
-            assert (proc / "environ").read_bytes() == b""
+            assert (proc / "environ").read_bytes() in (b"", b"PWD=/\0")
         assert "Max processes             0 " in limits
         assert "Max file size             0 " in limits
         assert "Max core file size        0 " in limits
+
+
+@pytest.mark.parametrize("enclosure", ["bubblewrap"], indirect=True)
+async def test_in_bubblewrap_it_sees_no_file_and_no_network_of_the_platforms(enclosure: str) -> None:
+    async with compiler().session() as session:
+        assert isinstance(await session.compile("handler.py", b"x = 1\n"), bytes)
+        proc = Path(f"/proc/{pid_of(session)}")
+        for space in ("pid", "net", "mnt", "ipc", "uts"):
+            assert (proc / "ns" / space).readlink() != Path(f"/proc/self/ns/{space}").readlink(), space
+        assert not (proc / "root" / "home").exists()
 
 
 async def test_the_process_is_gone_after_the_session() -> None:
@@ -139,25 +173,31 @@ async def test_time_is_bounded() -> None:
     assert (problem.reason, "SIGXCPU" in problem.message) == ("COMPILER_CRASHED", True)
 
 
-async def test_a_sandbox_that_was_prepared_is_taken_by_the_next_session() -> None:
+async def test_a_sandbox_is_ready_from_the_start_and_again_after_each_session() -> None:
     prepared = compiler()
     async with kept_ready(prepared):
         pid = await spare_of(prepared)
         async with prepared.session() as session:
             assert isinstance(await session.compile("handler.py", b"x = 1\n"), bytes)
-            assert pid_of(session) == pid
+            assert session._process is not None
+            assert session._process.pid == pid
             async with prepared.session() as other:
                 await other.compile("handler.py", b"x = 1\n")
-                assert pid_of(other) != pid
+                assert pid_of(other) != pid_of(session)
+        last = await spare_of(prepared)
+        assert last != pid
+    await gone(last)
 
 
-async def test_a_sandbox_that_nobody_takes_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sless_builder.adapters.python_compiler._SPARE_SEC", 1)
+async def test_a_ready_sandbox_that_died_meanwhile_is_not_taken() -> None:
     prepared = compiler()
     async with kept_ready(prepared):
-        await gone(await spare_of(prepared))
-        pid = await spare_of(prepared)
-    await gone(pid)
+        spare = await spare_of(prepared)
+        os.kill(step_usage.tree(spare)[-1], signal.SIGKILL)
+        os.waitid(os.P_PID, spare, os.WEXITED | os.WNOWAIT)
+        async with prepared.session() as session:
+            assert isinstance(await session.compile("handler.py", b"x = 1\n"), bytes)
+    await gone(spare)
 
 
 @asynccontextmanager
@@ -172,8 +212,6 @@ async def kept_ready(prepared: PythonCompiler) -> AsyncIterator[None]:
 
 async def spare_of(prepared: PythonCompiler) -> int:
     async def ready() -> bool:
-        if prepared._spare is None:
-            prepared.prepare()  # again: the one before may have gone between two looks
         return prepared._spare is not None
 
     await until(ready, "a sandbox is ready", 10)
@@ -195,19 +233,17 @@ async def test_an_interpreter_that_is_not_there_is_the_platforms_fault(tmp_path:
 
 
 async def test_what_the_interpreter_began_ends_with_it(tmp_path: Path) -> None:
-    pid_file = tmp_path / "pid"
+    word = f"1{secrets.randbelow(10**9):09}"
     script = tmp_path / "python3.11"
-    script.write_text(f'#!/bin/sh\nsleep 100 &\necho $! > {pid_file}\nexec {python311()} "$@"\n')
+    begin = f'case "$*" in *base_prefix*) ;; *) sleep {word} & esac'
+    script.write_text(f'#!/bin/sh\n{begin}\nexec {python311()} "$@"\n')
     script.chmod(0o755)
     async with compiler(script).session() as session:
         await session.compile("handler.py", b"x = 1\n")
-        pid = int(pid_file.read_text())
+        assert processes_with(word)
 
     async def gone() -> bool:
-        state = subprocess.run(
-            ["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False
-        ).stdout
-        return state.strip() in ("", "Z")
+        return not processes_with(word)
 
     await until(gone, "the background process ends", 10)
 

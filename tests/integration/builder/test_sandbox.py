@@ -282,7 +282,8 @@ async def test_a_builder_that_is_killed_takes_its_sandbox_along(sandbox: Sandbox
 
 
 async def found(folder: Path, python: Path = PYTHON) -> tuple[Sandbox, SandboxReport]:
-    return await find_sandbox(python=python, uid=BUILD_UID, root=folder.parent)
+    answer = await find_sandbox(python=python, uid=BUILD_UID, root=folder.parent)
+    return answer.sandbox, answer.report
 
 
 async def test_the_best_one_that_is_allowed_is_taken(folder: Path) -> None:

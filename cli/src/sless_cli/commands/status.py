@@ -19,9 +19,19 @@ from sless_cli.output import JSON, output_option, print_json, print_table
 
 _LIMIT_SEC = 5.0
 _UNKNOWN = dict.fromkeys(("level", "memory", "processes", "seccomp", "network", "user", "reason"))
+_UNKNOWN_SANDBOX = dict.fromkeys(("level", "memory", "network", "reason"))
 _LEVELS: Mapping[str | None, str] = {
     "namespaces": "namespaces: own files, processes and users",
     "none": "none: functions are not kept apart here",
+}
+_BUILD_LEVELS: Mapping[str | None, str] = {
+    "namespaces": "namespaces: own files and processes",
+    "limits": "limits: builds are not kept apart here",
+    "none": "none: what is not trusted can't be built here",
+}
+_BUILD_MEMORY: Mapping[str | None, str] = {
+    "exact": "limited exactly, by a control group",
+    "approximate": "limited approximately: looked at ten times a second",
 }
 _FILTERED = {True: "filtered", False: "not filtered", None: "unknown"}
 _NETWORKS: Mapping[str | None, str] = {"host": "this machine's: no boundary"}
@@ -52,7 +62,12 @@ def status_of(where: Layout) -> dict[str, Any]:
         raise CliError(
             f"the platform on {where.data} (pid {holder.pid}) does not answer ({error}): it may be starting; try again"
         ) from error
-    return {**status, "isolation": _isolation(running.launcher_socket), "pid": holder.pid}
+    return {
+        **status,
+        "isolation": _isolation(running.launcher_socket),
+        "build_sandbox": _build_sandbox(running.build_sandbox),
+        "pid": holder.pid,
+    }
 
 
 def _isolation(launcher: Path) -> dict[str, Any]:
@@ -69,10 +84,19 @@ def _isolation(launcher: Path) -> dict[str, Any]:
     return dict(result)
 
 
+def _build_sandbox(file: Path) -> dict[str, Any]:
+    """What the builder said of its sandbox; unknown before its first start."""
+    try:
+        return {**_UNKNOWN_SANDBOX, **json.loads(file.read_text())}
+    except (OSError, ValueError, TypeError):
+        return dict(_UNKNOWN_SANDBOX)
+
+
 def _print(status: dict[str, Any]) -> None:
     rows = [(each["name"], each["pid"], each["state"], each["rss_mb"], each["restarts"]) for each in status["services"]]
     print_table(("SERVICE", "PID", "STATE", "RSS MiB", "RESTARTS"), rows)
-    print_table((), [("endpoint", status["endpoint"]), ("data", status["data_dir"]), *in_words(status["isolation"])])
+    whole = [*in_words(status["isolation"]), *builds_in_words(status["build_sandbox"])]
+    print_table((), [("endpoint", status["endpoint"]), ("data", status["data_dir"]), *whole])
 
 
 def in_words(isolation: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -85,6 +109,17 @@ def in_words(isolation: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("  processes", _processes(isolation.get("processes"))),
         ("  system calls", _FILTERED[isolation.get("seccomp")]),
         ("  network", _NETWORKS.get(isolation.get("network"), "unknown")),
+        *([("  why no more", str(reason))] if reason else []),
+    ]
+
+
+def builds_in_words(sandbox: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What untrusted steps of builds may do, a row each."""
+    reason = sandbox.get("reason")
+    return [
+        ("builds", _BUILD_LEVELS.get(sandbox.get("level"), "unknown")),
+        ("  memory", _BUILD_MEMORY.get(sandbox.get("memory"), "unknown")),
+        ("  network", _NETWORKS.get(sandbox.get("network"), "unknown")),
         *([("  why no more", str(reason))] if reason else []),
     ]
 

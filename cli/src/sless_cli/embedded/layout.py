@@ -82,6 +82,11 @@ class Layout:
         return self.run / "launcher.sock"
 
     @property
+    def build_sandbox(self) -> Path:
+        """Where the builder tells what builds may do."""
+        return self.run / "build-sandbox.json"
+
+    @property
     def supervisor_socket(self) -> Path:
         """Where `sless status` and `sless down` reach the supervisor."""
         return self.run / "supervisor.sock"

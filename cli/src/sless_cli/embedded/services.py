@@ -129,7 +129,12 @@ def _registry(around: Surroundings) -> dict[str, str]:
 
 
 def _builder(around: Surroundings) -> dict[str, str]:
-    return {"SLESS_OBJECTS_DIR": str(around.layout.objects), **_code_places(around)}
+    where = around.layout
+    return {
+        "SLESS_OBJECTS_DIR": str(where.objects),
+        "SLESS_BUILD_SANDBOX_FILE": str(where.build_sandbox),
+        **_code_places(around),
+    }
 
 
 def _runtime_manager(around: Surroundings) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from sless_platform.process import notify_ready, run_service, stop_signals
 from sless_platform.rpc.client import RpcChannel
 from sless_platform.rpc.server import RpcServer
 
+from sless_builder.adapters.bubblewrap import Bubblewrap
 from sless_builder.adapters.half_written import HalfWrittenObjects
 from sless_builder.adapters.layer_folder import FolderLayerSink
 from sless_builder.adapters.no_compiler import NoCompiler
@@ -32,6 +34,7 @@ from sless_builder.adapters.postgres_store import PostgresBuildStore
 from sless_builder.adapters.python_compiler import PythonCompiler
 from sless_builder.adapters.registry_client import RegistryClient
 from sless_builder.adapters.runtime_folder import FolderRuntimes
+from sless_builder.adapters.sandboxes import FoundSandbox, find_sandbox
 from sless_builder.adapters.signals import PostgresSignals
 from sless_builder.adapters.workspace import FolderWorkspace
 from sless_builder.application.base_layers import BaseLayers
@@ -126,8 +129,14 @@ async def opened(settings: BuilderSettings, registry: RpcChannel) -> AsyncIterat
         for folder in (workspace, sink):
             folder.open()
             stack.callback(folder.close)
+        found = await find_sandbox(
+            python=Path(sys.executable), uid=settings.compiler_uid(os.geteuid()), root=workspace.path()
+        )
+        if settings.build_sandbox_file is not None:
+            await asyncio.to_thread(found.report.write, settings.build_sandbox_file)
         yield _assembled(
             settings,
+            found=found,
             registry=RegistryClient(registry),
             store=PostgresBuildStore(pool),
             signals=PostgresSignals(dsn),
@@ -139,6 +148,7 @@ async def opened(settings: BuilderSettings, registry: RpcChannel) -> AsyncIterat
 def _assembled(
     settings: BuilderSettings,
     *,
+    found: FoundSandbox,
     registry: RegistryClient,
     store: PostgresBuildStore,
     signals: PostgresSignals,
@@ -147,7 +157,7 @@ def _assembled(
 ) -> Builder:
     owner = secrets.token_hex(8)
     objects = FileObjectStore(settings.objects_dir)
-    compiler = _compiler(settings)
+    compiler = _compiler(settings, found.bubblewrap)
     inspector = ArchiveInspector(_limits(settings))
     bases = BaseLayers(
         runtimes=FolderRuntimes(settings.runtimes_dir),
@@ -236,7 +246,7 @@ async def _warm(bases: BaseLayers) -> None:
             log.warning("no base layer yet", runtime=runtime, error=str(error))
 
 
-def _compiler(settings: BuilderSettings) -> PythonCompiler | NoCompiler:
+def _compiler(settings: BuilderSettings, bubblewrap: Bubblewrap | None) -> PythonCompiler | NoCompiler:
     if settings.python311 is None:
         return NoCompiler()
     return PythonCompiler(
@@ -244,6 +254,7 @@ def _compiler(settings: BuilderSettings) -> PythonCompiler | NoCompiler:
         uid=settings.compiler_uid(os.geteuid()),
         cpu=timedelta(seconds=settings.max_build_sec),
         memory_bytes=_COMPILER_MEMORY,
+        bubblewrap=bubblewrap,
     )
 
 

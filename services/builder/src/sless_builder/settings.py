@@ -48,6 +48,11 @@ class BuilderSettings(ServiceSettings):
         ge=1,
         description="the user id that compiles code when run as root; unset: SLESS_UID_BASE - 2",
     )
+    build_sandbox_file: Path | None = Field(
+        None,
+        validation_alias="SLESS_BUILD_SANDBOX_FILE",
+        description="the file that tells what untrusted steps of builds may do here; unset: none is written",
+    )
     builds_at_once: int = Field(
         2, validation_alias="SLESS_BUILDS_AT_ONCE", ge=1, le=64, description="builds that run at the same time here"
     )

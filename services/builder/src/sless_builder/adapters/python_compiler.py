@@ -7,15 +7,17 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, TypeAlias
 
 from sless_platform.errors import Unavailable
 from sless_platform.logging import get_logger
 
+from sless_builder.adapters.bubblewrap import Bubblewrap, View
+from sless_builder.adapters.interpreter import interpreter_files
 from sless_builder.application.finishing import to_its_end
 from sless_builder.domain.build import Problem
 
@@ -24,25 +26,28 @@ _MAX_ANSWER_BYTES: Final = 256 << 20
 _STDERR_BYTES: Final = 2_000
 _CHUNK_BYTES: Final = 1 << 20
 _END_SEC: Final = 2
-_SPARE_SEC: Final = 10
 _COOKIE: Final = re.compile(rb"[ \t\f]*#.*?coding[:=][ \t]*([-\w.]{1,40})")
 _MAX_COOKIE_BYTES: Final = 1_000
 _MAX_ENCODINGS: Final = 20
 _OWN_FAULT: Final = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGXCPU}
 """How a compiler ends that a source has broken; SIGKILL is the system's way to get memory back."""
 
+_SIGNALLED: Final = 128
+
+Start: TypeAlias = Callable[[Sequence[str]], "subprocess.Popen[bytes]"]
+
 log = get_logger(__name__)
 
 
 class PythonCompiler:
-    """Runs `python` (the runtime's interpreter) as user `uid`, None for this process's own."""
+    """Runs `python` (the runtime's interpreter) as user `uid`, None for this process's own; in `bubblewrap` where there is one."""
 
-    def __init__(self, python: Path, *, uid: int | None, cpu: timedelta, memory_bytes: int) -> None:
-        self._command = [
-            *(str(python), "-I", "-S", "-B", "-W", "ignore", str(_PROGRAM)),
-            *(str(uid or 0), str(int(cpu.total_seconds())), str(memory_bytes)),
-        ]
-
+    def __init__(
+        self, python: Path, *, uid: int | None, cpu: timedelta, memory_bytes: int, bubblewrap: Bubblewrap | None
+    ) -> None:
+        self._python = python
+        self._arguments = (str(uid or 0), str(int(cpu.total_seconds())), str(memory_bytes))
+        self._bubblewrap = bubblewrap
         self._wanted = asyncio.Event()
         self._spare: subprocess.Popen[bytes] | None = None
 
@@ -51,56 +56,55 @@ class PythonCompiler:
         self._wanted.set()
 
     async def run(self) -> None:
-        """Have a sandbox ready from each `prepare` until a session takes it, or for a while; until cancelled.
-
-        An interpreter starts while its archive is still arriving: that is half of the time that a small build takes.
-        """
+        """Have a sandbox ready whenever no session is under way, until cancelled: its start is most of a small build's time."""
+        self._wanted.set()
         try:
             while True:
-                await self._wanting()
-                with suppress(OSError):  # the build itself tells what is wrong
-                    await to_its_end(asyncio.to_thread(self._start_spare))
+                await self._wanted.wait()
+                self._wanted.clear()
+                if not _lives(self._spare):
+                    await self._discard()
+                    with suppress(OSError):  # the build itself tells what is wrong
+                        await to_its_end(asyncio.to_thread(self._start_spare))
         finally:
             await self._discard()
 
     @asynccontextmanager
     async def session(self) -> AsyncIterator[PythonCompilation]:
         """See Compiler."""
+        if not _lives(self._spare):
+            await self._discard()
         spare, self._spare = self._spare, None
-        compilation = PythonCompilation(self._command, spare)
+        compilation = PythonCompilation(self._start, spare)
         try:
             yield compilation
         finally:
             await compilation.close()
-
-    async def _wanting(self) -> None:
-        """Wait until a sandbox is wanted and none is ready; one that nobody takes goes."""
-        while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_SPARE_SEC if self._spare else None):
-                    await self._wanted.wait()
-            if not self._wanted.is_set():
-                await self._discard()
-            elif self._spare is None:
-                self._wanted.clear()
-                return
-            self._wanted.clear()
+            self._wanted.set()
 
     def _start_spare(self) -> None:
-        self._spare = _start(self._command)
+        self._spare = self._start(())
+
+    def _start(self, encodings: Sequence[str]) -> subprocess.Popen[bytes]:
+        """Start a process that knows these encodings. Blocks. Raises OSError."""
+        python = self._python.resolve()
+        command = (str(python), "-I", "-S", "-B", "-W", "ignore", str(_PROGRAM), *self._arguments, *encodings)
+        if self._bubblewrap is None:
+            return _started(command)
+        return _started(self._bubblewrap.command(View((_PROGRAM, *interpreter_files(python))), command))
 
     async def _discard(self) -> None:
         spare, self._spare = self._spare, None
         if spare is not None:
-            await PythonCompilation(self._command, spare).close()
+            await PythonCompilation(self._start, spare).close()
 
 
 class PythonCompilation:
     """One process at a time; a source that breaks it costs no other source anything."""
 
-    def __init__(self, command: list[str], process: subprocess.Popen[bytes] | None = None) -> None:
-        """`process`: one that was started already, by the same command."""
-        self._command = command
+    def __init__(self, start: Start, process: subprocess.Popen[bytes] | None = None) -> None:
+        """`process`: one that was started already, without further encodings."""
+        self._start = start
         self._encodings: list[str] = []
         self._process = process
 
@@ -135,13 +139,13 @@ class PythonCompilation:
     async def _started(self) -> subprocess.Popen[bytes]:
         def start() -> subprocess.Popen[bytes]:
             # Kept here, so that a cancelled caller finds it to close.
-            self._process = _start([*self._command, *self._encodings])
+            self._process = self._start(self._encodings)
             return self._process
 
         try:
             return await to_its_end(asyncio.to_thread(start))
         except OSError as error:
-            raise Unavailable(f"the runtime's interpreter {self._command[0]} can't be started: {error}") from error
+            raise Unavailable(f"the runtime's interpreter can't be started: {error}") from error
 
 
 class _Ended(Exception):
@@ -157,7 +161,7 @@ def _declared_encoding(source: bytes) -> str | None:
     return None
 
 
-def _start(command: list[str]) -> subprocess.Popen[bytes]:
+def _started(command: Sequence[str]) -> subprocess.Popen[bytes]:
     # Not the event loop's own way to make processes: uvloop forks, and gRPC's handlers for that now and then crash the child
     # before it is anything else. Popen uses vfork, which runs no handlers.
     return subprocess.Popen(
@@ -170,6 +174,10 @@ def _start(command: list[str]) -> subprocess.Popen[bytes]:
         stderr=subprocess.PIPE,
         bufsize=0,
     )
+
+
+def _lives(process: subprocess.Popen[bytes] | None) -> bool:
+    return process is not None and process.poll() is None
 
 
 def _ask(process: subprocess.Popen[bytes], path: bytes, source: bytes) -> tuple[bytes, bytes]:
@@ -206,7 +214,8 @@ def _explained(process: subprocess.Popen[bytes], path: str) -> Problem:
     except subprocess.TimeoutExpired:
         _kill(process)
     said = _reaped(process)
-    code = process.returncode
+    # bubblewrap says it as a shell does.
+    code = process.returncode if process.returncode <= _SIGNALLED else _SIGNALLED - process.returncode
     if -code in _OWN_FAULT:
         name = signal.Signals(-code).name
         return Problem("COMPILER_CRASHED", f"{path} can't be compiled: Python ended with {name} on it", file=path)
@@ -216,14 +225,14 @@ def _explained(process: subprocess.Popen[bytes], path: str) -> Problem:
 
 
 def _reaped(process: subprocess.Popen[bytes]) -> bytes:
-    """Wait for a process that was killed, and close its pipes; gives what it said last."""
+    """Wait until a process that was killed is gone, with what bubblewrap began for it; gives what it said last."""
     process.wait()
     assert process.stdin is not None and process.stdout is not None and process.stderr is not None  # noqa: S101, PT018
-    os.set_blocking(process.stderr.fileno(), False)
-    said = process.stderr.read(_CHUNK_BYTES) or b""
-    for pipe in (process.stdin, process.stdout, process.stderr):
-        pipe.close()
-    return said
+    process.stdin.close()
+    with process.stdout, process.stderr:
+        while process.stdout.read(_CHUNK_BYTES):  # whose end comes when nobody is left
+            pass
+        return process.stderr.read(_CHUNK_BYTES)
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

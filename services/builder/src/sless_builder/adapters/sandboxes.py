@@ -47,6 +47,15 @@ class SandboxReport:
 
 
 @dataclass(frozen=True, slots=True)
+class FoundSandbox:
+    """The sandbox for steps, what may be said of it, and bubblewrap where it can be used."""
+
+    sandbox: Sandbox
+    report: SandboxReport
+    bubblewrap: Bubblewrap | None
+
+
+@dataclass(frozen=True, slots=True)
 class NoSandbox:
     """Where no step can be run."""
 
@@ -57,7 +66,7 @@ class NoSandbox:
         raise Unavailable(f"nothing that is not trusted can be built here: {self.reason}")
 
 
-async def find_sandbox(*, python: Path, uid: int | None, root: Path) -> tuple[Sandbox, SandboxReport]:
+async def find_sandbox(*, python: Path, uid: int | None, root: Path) -> FoundSandbox:
     """The best sandbox for steps as user `uid` (None: this process's own); each is tried.
 
     python  an interpreter that starts steps.
@@ -66,20 +75,21 @@ async def find_sandbox(*, python: Path, uid: int | None, root: Path) -> tuple[Sa
     groups = await in_thread(ControlGroups.find)
     memory = "exact" if "memory" in groups.controllers else "approximate"
     reasons: list[str] = []
-    for level, confinement in _confinements(uid, root):
+    for level, confinement, bubblewrap in _confinements(uid, root):
         sandbox = StepSandbox(confinement, python=python, uid=uid, groups=groups)
         refused = await _refusal(sandbox)
         if refused is None:
-            return sandbox, SandboxReport(level, "host", memory, "; ".join(reasons))
+            return FoundSandbox(sandbox, SandboxReport(level, "host", memory, "; ".join(reasons)), bubblewrap)
         reasons.append(refused)
     reason = "; ".join(reasons)
-    return NoSandbox(reason), SandboxReport("none", "none", memory, reason)
+    return FoundSandbox(NoSandbox(reason), SandboxReport("none", "none", memory, reason), None)
 
 
-def _confinements(uid: int | None, root: Path) -> Iterator[tuple[str, Confinement]]:
+def _confinements(uid: int | None, root: Path) -> Iterator[tuple[str, Confinement, Bubblewrap | None]]:
     if (bwrap := find_bwrap()) is not None:
-        yield "namespaces", Namespaces(Bubblewrap(bwrap, as_root=os.geteuid() == 0), uid=uid)
-    yield "limits", UserAlone(root, uid=uid)
+        bubblewrap = Bubblewrap(bwrap, as_root=os.geteuid() == 0)
+        yield "namespaces", Namespaces(bubblewrap, uid=uid), bubblewrap
+    yield "limits", UserAlone(root, uid=uid), None
 
 
 async def _refusal(sandbox: Sandbox) -> str | None:

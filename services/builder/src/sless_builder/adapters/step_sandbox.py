@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -13,6 +13,7 @@ from sless_platform.errors import Unavailable
 
 from sless_builder.adapters.confinement import Confinement
 from sless_builder.adapters.control_groups import ControlGroup, ControlGroups
+from sless_builder.adapters.interpreter import interpreter_files
 from sless_builder.adapters.step_process import Lines, StepProcess, copy, start
 from sless_builder.adapters.step_watch import StepWatch
 from sless_builder.application.finishing import in_thread, to_its_end
@@ -98,7 +99,7 @@ class StepSandbox:
             "status": None if self._confinement.private else status,
         }
         inside = (str(self._python), "-I", "-S", "-B", str(_PROGRAM), json.dumps(asked), *step.argv)
-        programs = (_PROGRAM, *interpreter(self._python))
+        programs = (_PROGRAM, *interpreter_files(self._python))
         return self._confinement.command(step, inside, programs=programs, status=status)
 
     def _resource_limits(self, limits: StepLimits) -> dict[str, int]:
@@ -138,9 +139,3 @@ async def _ended(process: StepProcess, lines: Lines, output_bytes: int) -> Excee
         return Exceeded.OUTPUT
     await process.gone()
     return None
-
-
-def interpreter(python: Path) -> Sequence[Path]:
-    """What an interpreter needs beside the system's libraries: the folder it is installed in."""
-    prefix = python.parent.parent
-    return () if prefix in (Path("/"), Path("/usr")) else (prefix,)
