@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sless_cli.commands.status import in_words
+from sless_cli.commands.status import builds_in_words, in_words
 
 FULL = {
     "level": "namespaces",
@@ -43,3 +43,16 @@ def test_what_is_missing_is_told_with_its_reason() -> None:
 
 def test_a_launcher_that_does_not_answer_leaves_it_unknown() -> None:
     assert set(dict(in_words(dict.fromkeys(FULL))).values()) == {"unknown"}
+
+
+def test_what_builds_may_do_is_told_in_words() -> None:
+    full = {"level": "namespaces", "memory": "exact", "network": "host", "reason": ""}
+    assert dict(builds_in_words(full)) == {
+        "builds": "namespaces: own files and processes",
+        "  memory": "limited exactly, by a control group",
+        "  network": "this machine's: no boundary",
+    }
+    poor = dict(builds_in_words({**full, "level": "limits", "memory": "approximate", "reason": "no namespaces"}))
+    assert poor["builds"].startswith("limits: builds are not kept apart")
+    assert poor["  why no more"] == "no namespaces"
+    assert set(dict(builds_in_words(dict.fromkeys(full))).values()) == {"unknown"}
