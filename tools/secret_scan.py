@@ -24,6 +24,7 @@ PLUGINS = [
     )
 ]
 INDEX = re.compile(r"https?://[\w.-]*(?:pypi|npmjs|pythonhosted|goproxy|proxy\.golang)[\w.-]*")
+API_KEY = re.compile(r"sless_[0-9a-z]{16}_[0-9A-Za-z]{36}")
 HOME = re.compile(r"/(?:home|Users)/(?!(?:u|user|you|me)\b)[a-z][\w-]*/|/(?:root)/\.\w")
 ALLOW = "secret-scan: allow"  # on the line, or beside it
 
@@ -56,6 +57,8 @@ def findings_of(name: str) -> list[str]:
 def _forbidden(line: str) -> str | None:
     if INDEX.search(line):
         return "names the host of a package index"
+    if API_KEY.search(line):
+        return "holds an API key of the platform"
     if HOME.search(line):
         return "names a home folder"
     return None

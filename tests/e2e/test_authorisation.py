@@ -152,3 +152,44 @@ async def test_no_rpc_is_served_to_another_user(platform: Platform, victim: User
         assert code is Kind.UNAUTHENTICATED
     else:
         assert code is Kind.PERMISSION_DENIED
+
+
+@pytest.fixture(scope="module")
+def revoked(platform: Platform, victim: User) -> str:
+    """An API key of the victim's own namespace that has been used, and revoked five seconds ago."""
+    key = victim.api_key()
+    assert platform.request("GET", "/v1/whoami", key["secret"]).status_code == 200
+    assert victim.request("DELETE", f"/api-keys/{key['id']}").status_code == 204
+    time.sleep(5)  # the time itself is what is promised
+    return str(key["secret"])
+
+
+@pytest.mark.parametrize("rpc", RPCS)
+async def test_no_rpc_is_served_to_a_revoked_api_key(platform: Platform, victim: User, revoked: str, rpc: str) -> None:
+    service, method = RPCS[rpc]
+
+    metadata = [("authorization", f"Bearer {revoked}")]
+
+    assert await call(platform, service, method, metadata, victim.namespace) is Kind.UNAUTHENTICATED
+
+
+@pytest.mark.parametrize("rpc", RPCS)
+async def test_no_rpc_is_served_to_an_api_key_of_another_namespace(platform: Platform, victim: User, rpc: str) -> None:
+    service, method = RPCS[rpc]
+    stranger = platform.user("stranger")
+    metadata = [("authorization", f"Bearer {stranger.api_key()['secret']}")]
+
+    code = await call(platform, service, method, metadata, victim.namespace)
+
+    if method.name in SERVED_TO_EVERY_USER:
+        assert code is None
+    else:
+        assert code is (Kind.UNAUTHENTICATED if service in TAKES_NO_USERS else Kind.PERMISSION_DENIED)
+
+
+@pytest.mark.parametrize("rpc", ["auth.CreateApiKey", "auth.DeleteApiKey", "auth.DeleteNamespaceApiKeys"])
+async def test_no_api_key_governs_api_keys(platform: Platform, victim: User, rpc: str) -> None:
+    service, method = RPCS[rpc]
+    metadata = [("authorization", f"Bearer {victim.api_key()['secret']}")]
+
+    assert await call(platform, service, method, metadata, victim.namespace) is Kind.PERMISSION_DENIED

@@ -96,6 +96,10 @@ class Platform:
         name = sub or f"user-{uuid.uuid4().hex[:12]}"
         return User(self, name, self.token(name))
 
+    def request(self, method: str, path: str, token: str, **options: Any) -> httpx.Response:
+        """A request with this token."""
+        return HTTP.request(method, self.endpoint + path, headers={"Authorization": f"Bearer {token}"}, **options)
+
     def log(self) -> str:
         """What the services wrote."""
         return self.layout.platform_log.read_text(errors="replace")
@@ -123,6 +127,13 @@ class User:
         """A request below their namespace, with their token."""
         headers = {"Authorization": f"Bearer {self.token}", **options.pop("headers", {})}
         return HTTP.request(method, self.base + path, headers=headers, **options)
+
+    def api_key(self, name: str = "test", **fields: Any) -> dict[str, Any]:
+        """A new API key of theirs, with its secret."""
+        made = self.request("POST", "/api-keys", json={"name": name, **fields})
+        assert made.status_code == 201, made.text
+        key: dict[str, Any] = made.json()
+        return key
 
     def fn(self, name: str, path: str = "", *, method: str = "GET", **options: Any) -> httpx.Response:
         """A call of a function's public URL."""

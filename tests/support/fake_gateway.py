@@ -33,6 +33,7 @@ class Fake:
     """
 
     resources: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
+    api_keys: list[dict[str, Any]] = field(default_factory=list)
     uploads: dict[str, list[bytes]] = field(default_factory=dict)
     states: dict[str, dict[int, str]] = field(default_factory=dict)
     requests: list[tuple[str, str, bytes]] = field(default_factory=list)
@@ -75,6 +76,10 @@ def application(fake: Fake) -> web.Application:
     app.router.add_post(base + "/{name}/versions/{version}/activate", handlers.activate)
     app.router.add_get(base + "/{name}/versions/{version}/build-log", handlers.build_log)
     app.router.add_post(base + "/{name}/invoke", handlers.invoke)
+    keys = "/v1/namespaces/{ns}/api-keys"
+    app.router.add_get(keys, handlers.api_keys)
+    app.router.add_post(keys, handlers.create_api_key)
+    app.router.add_delete(keys + "/{id}", handlers.delete_api_key)
     app.router.add_route("*", "/fn/{ns}/{name}", handlers.call)
     return app
 
@@ -134,6 +139,25 @@ class _Handlers:
         kind = _kind(request)
         found = [resource for resource in self._fake.resources.values() if resource["kind"] == kind]
         return web.json_response(found)
+
+    async def api_keys(self, request: web.Request) -> web.Response:
+        self._owner(request)
+        return web.json_response(self._fake.api_keys)
+
+    async def create_api_key(self, request: web.Request) -> web.Response:
+        self._owner(request)
+        key: dict[str, Any] = {"id": f"key{len(self._fake.api_keys)}", "hint": "sless_key", "created_by": "ada"}
+        key |= {"created_at": NOW, "last_used_at": None, **json.loads(await request.read())}
+        self._fake.api_keys.insert(0, key)
+        return web.json_response({**key, "secret": "the secret"}, status=201)
+
+    async def delete_api_key(self, request: web.Request) -> web.Response:
+        self._owner(request)
+        left = [key for key in self._fake.api_keys if key["id"] != request.match_info["id"]]
+        if len(left) == len(self._fake.api_keys):
+            raise Refusal(404, "NOT_FOUND", "API key not found")
+        self._fake.api_keys[:] = left
+        return web.Response(status=204)
 
     async def create(self, request: web.Request) -> web.Response:
         namespace, kind = self._owner(request), _kind(request)

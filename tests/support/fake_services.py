@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, ClassVar
 
+from google.protobuf.duration_pb2 import Duration
 from sless.auth.v1 import auth_pb2, auth_pb2_grpc
 from sless.builder.v1 import builder_pb2, builder_pb2_grpc
 from sless.invoker.v1 import invoker_pb2, invoker_pb2_grpc
@@ -21,6 +22,7 @@ from sless_platform import tracing
 from sless_platform.errors import (
     InvalidArgument,
     NotFound,
+    PermissionDenied,
     PlatformError,
     ResourceExhausted,
     Unauthenticated,
@@ -46,19 +48,35 @@ Call = Callable[[invoker_pb2.CallHead, AsyncIterator[bytes]], AsyncIterator[invo
 class FakeAuth(auth_pb2_grpc.AuthServiceServicer):
     """Tokens that hold, and what they say. `asked` counts questions; `hold`, when set, is awaited by each of them."""
 
-    ACCESS: ClassVar = {"Authenticate": Access.services("gateway"), "WhoAmI": Access.user()}
+    ACCESS: ClassVar = {
+        "Authenticate": Access.services("gateway"),
+        "WhoAmI": Access.user(),
+        "CreateApiKey": Access.user(),
+        "ListApiKeys": Access.user(),
+        "DeleteApiKey": Access.user(),
+        "DeleteNamespaceApiKeys": Access.services("registry"),
+    }
 
     keys: IdentityKeys = KEYS
-    users: dict[str, tuple[str, frozenset[str]]] = field(default_factory=dict)
+    users: dict[str, Principal] = field(default_factory=dict)
+    """By token."""
+    api_keys: list[auth_pb2.ApiKey] = field(default_factory=list)
     asked: int = 0
     ttl: timedelta = timedelta(minutes=5)
+    remember_for: Duration | None = None
     hold: Callable[[], Awaitable[object]] | None = None
     fails: PlatformError | None = None
 
     def token(self, sub: str, *roles: str) -> str:
         """A token that holds from now on."""
         token = f"token-of-{sub}-{uuid.uuid4().hex}"
-        self.users[token] = (sub, frozenset(roles))
+        self.users[token] = Principal(sub, namespace_of(sub), frozenset(roles))
+        return token
+
+    def api_key(self, sub: str, namespace: str) -> str:
+        """The token of an API key that holds from now on."""
+        token = f"key-of-{sub}-{uuid.uuid4().hex}"
+        self.users[token] = Principal(sub, namespace, credential="0123456789abcdef")
         return token
 
     async def Authenticate(self, request: auth_pb2.AuthenticateRequest, _context: Any) -> auth_pb2.AuthenticateResponse:
@@ -69,14 +87,18 @@ class FakeAuth(auth_pb2_grpc.AuthServiceServicer):
             raise self.fails
         if request.token not in self.users:
             raise Unauthenticated("the token is not valid", reason="TOKEN_INVALID")
-        sub, roles = self.users[request.token]
-        principal = Principal(sub, namespace_of(sub), roles)
+        principal = self.users[request.token]
         now = datetime.now(UTC)
         signer = IdentitySigner(self.keys.private["auth"], "auth")
         return auth_pb2.AuthenticateResponse(
             principal=auth_pb2.Principal(
-                sub=sub, namespace=principal.namespace, roles=sorted(roles), expires_at=stamp(now + timedelta(hours=1))
+                sub=principal.subject,
+                namespace=principal.namespace,
+                roles=sorted(principal.roles),
+                expires_at=None if principal.credential else stamp(now + timedelta(hours=1)),
+                api_key_id=principal.credential,
             ),
+            remember_for=self.remember_for,
             identities=[
                 auth_pb2.Identity(
                     audience=audience,
@@ -86,6 +108,40 @@ class FakeAuth(auth_pb2_grpc.AuthServiceServicer):
                 for audience in request.audiences
             ],
         )
+
+    async def CreateApiKey(self, request: auth_pb2.CreateApiKeyRequest, _context: Any) -> auth_pb2.CreateApiKeyResponse:
+        authorise(current_principal(), request.namespace)
+        if current_principal().credential:
+            raise PermissionDenied("API keys can't be made with an API key")
+        if not request.name:
+            raise InvalidArgument("name must be 1 to 63 characters", reason="INVALID_FIELD", field="name")
+        key = auth_pb2.ApiKey(
+            id=f"{len(self.api_keys):016}",
+            namespace=request.namespace,
+            name=request.name,
+            created_by=current_principal().subject,
+            created_at=stamp(datetime.now(UTC)),
+            hint="sless_000000",
+        )
+        if request.HasField("expires_at"):
+            key.expires_at.CopyFrom(request.expires_at)
+        self.api_keys.insert(0, key)
+        return auth_pb2.CreateApiKeyResponse(api_key=key, secret="the secret")
+
+    async def ListApiKeys(self, request: auth_pb2.ListApiKeysRequest, _context: Any) -> auth_pb2.ListApiKeysResponse:
+        authorise(current_principal(), request.namespace)
+        start = int(request.page_token or 0)
+        of_namespace = [key for key in self.api_keys if key.namespace == request.namespace]
+        more = str(start + 1) if len(of_namespace) > start + 1 else ""
+        return auth_pb2.ListApiKeysResponse(api_keys=of_namespace[start : start + 1], next_page_token=more)
+
+    async def DeleteApiKey(self, request: auth_pb2.DeleteApiKeyRequest, _context: Any) -> auth_pb2.DeleteApiKeyResponse:
+        authorise(current_principal(), request.namespace)
+        left = [key for key in self.api_keys if (key.namespace, key.id) != (request.namespace, request.id)]
+        if len(left) == len(self.api_keys):
+            raise NotFound(f"API key not found: {request.id}", reason="API_KEY_NOT_FOUND")
+        self.api_keys[:] = left
+        return auth_pb2.DeleteApiKeyResponse()
 
 
 @dataclass

@@ -186,6 +186,13 @@ class Watching:
             await self.acknowledge(batch.revision)
 
 
+class NoApiKeys:
+    """Nobody has any."""
+
+    async def delete_all(self, namespace: str) -> None:
+        """See ApiKeys."""
+
+
 @asynccontextmanager
 async def running_registry(
     store: Store | None = None, *, policy: Policy = POLICY, keys: IdentityKeys = KEYS, **adapters: Any
@@ -193,7 +200,12 @@ async def running_registry(
     """A registry on a unix socket of its own, on memory unless another store is given with its `wakes`."""
     memory = MemoryStore()
     parts = build(
-        store or memory, adapters.pop("wakes", memory.wakes), AesGcmSealer([os.urandom(32)]), policy, **adapters
+        store or memory,
+        adapters.pop("wakes", memory.wakes),
+        AesGcmSealer([os.urandom(32)]),
+        adapters.pop("api_keys", NoApiKeys()),
+        policy,
+        **adapters,
     )
     folder = tempfile.mkdtemp(prefix="registry-")
     server = RpcServer(

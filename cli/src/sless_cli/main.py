@@ -11,13 +11,14 @@ from click.shell_completion import CompletionItem
 
 from sless_cli.errors import CliError, ExitCode
 
-# Command → its first words of help. The module of that name below sless_cli.commands has a click command `command`, and is
-# loaded only when that command is called: help and completion come at once.
+# Command → its first words of help. The module of that name (`_` for `-`) below sless_cli.commands has a click command
+# `command`, and is loaded only when that command is called: help and completion come at once.
 COMMANDS = {
     "up": "Start the platform on this machine; Ctrl-C stops it all.",
     "down": "Stop the platform and wait until it has stopped.",
     "status": "Show what runs, and how well functions are kept apart.",
     "token": "Print a token for the embedded platform.",
+    "api-key": "Make, list and revoke API keys: tokens for programs.",
     "deploy": "Put the code in PATH (a folder or a zip) behind a URL.",
     "function": "List, show and delete functions.",
     "service": "List, show and delete services.",
@@ -47,7 +48,7 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        loaded = importlib.import_module(f"sless_cli.commands.{cmd_name}").command
+        loaded = importlib.import_module(f"sless_cli.commands.{cmd_name.replace('-', '_')}").command
         return loaded if isinstance(loaded, click.Command) else None
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from sless_cli.context import Context
+from sless_cli.context import TOKEN_VARIABLE, Context
 from sless_cli.embedded.front import Ready
 from sless_cli.errors import CliError, ExitCode
 from sless_cli.output import note
@@ -54,8 +54,11 @@ def _print(ready: Ready, context: Context, url: str, *, took: Callable[[], float
     if url:
         click.echo(f"function  {url}\nanswer    {_answer_of(url, context)}")
     click.echo(f"REST      {ready.endpoint}/v1")
-    click.echo(f"token     {context.token}")
-    click.echo("          (30 days; another one: sless token)")
+    if context.token:
+        click.echo(f"token     {context.token}")
+        click.echo("          (30 days; another one: sless token)")
+    else:
+        click.echo(f"token     of your issuer: set {TOKEN_VARIABLE} to one")
     deployed = f", {took():.1f} s with the deployment" if url else ""
     click.echo(f"took      {ready.seconds:.1f} s to start{deployed}")
     click.echo(f"data      {ready.data_dir}")

@@ -12,7 +12,7 @@ ANY_TEMPLATES = sorted({route.template for route in ROUTES if route.method == AN
 
 
 def filled(template: str) -> str:
-    return template.format(ns=NAMESPACE, name="hello", version=1)
+    return template.format(ns=NAMESPACE, name="hello", version=1, id="0123456789abcdef")
 
 
 def allowed(template: str) -> set[str]:

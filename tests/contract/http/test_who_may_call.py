@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from google.protobuf.duration_pb2 import Duration
 from sless_contracts.catalog import namespace_of
 from sless_gateway.http_api.routes import ANY_METHOD, ROUTES, Route
 from sless_platform.errors import Internal, Unavailable
 
-from tests.support.gateway import NAMESPACE, Gateway
+from tests.support.gateway import NAMESPACE, SUB, Gateway
 from tests.support.raw_http import Answer
 
 TOKEN_ROUTES = [route for route in ROUTES if not route.open]
@@ -25,7 +26,7 @@ def method_of(route: Route) -> str:
 
 async def ask(gateway: Gateway, route: Route, namespace: str = NAMESPACE, token: str | None = None) -> Answer:
     """A request to a route, with a body that nothing is right about: who is calling is looked at first."""
-    target = route.template.format(ns=namespace, name="-%20-", version="x")
+    target = route.template.format(ns=namespace, name="-%20-", version="x", id="x")
     return await gateway.ask(method_of(route), target, ("Content-Type", "text/html"), body=b"{", token=token)
 
 
@@ -59,6 +60,35 @@ async def test_nobody_is_served_in_another_namespace(gateway: Gateway, route: Ro
     assert (answer.status, answer.code) == (403, "PERMISSION_DENIED")
     assert gateway.services.registry.requests == []
     assert gateway.services.invoker.heads == []
+
+
+@pytest.mark.parametrize("route", TOKEN_ROUTES, ids=label)
+async def test_nobody_is_served_with_a_revoked_api_key(gateway: Gateway, route: Route) -> None:
+    auth = gateway.services.auth
+    auth.remember_for = Duration()
+    key = auth.api_key(SUB, NAMESPACE)
+    assert (await gateway.ask("GET", "/v1/whoami", token=key)).status == 200
+    del auth.users[key]
+
+    answer = await ask(gateway, route, token=key)
+
+    assert (answer.status, answer.code) == (401, "UNAUTHENTICATED")
+
+
+@pytest.mark.parametrize("route", NAMESPACE_ROUTES, ids=label)
+async def test_nobody_is_served_with_an_api_key_of_another_namespace(gateway: Gateway, route: Route) -> None:
+    """Not even in the namespace of the key's own maker."""
+    answer = await ask(gateway, route, token=gateway.services.auth.api_key(SUB, OTHER))
+
+    assert (answer.status, answer.code) == (403, "PERMISSION_DENIED")
+    assert gateway.services.registry.requests == []
+
+
+@pytest.mark.parametrize("route", NAMESPACE_ROUTES, ids=label)
+async def test_an_api_key_is_served_in_its_own_namespace(gateway: Gateway, route: Route) -> None:
+    answer = await ask(gateway, route, OTHER, gateway.services.auth.api_key(SUB, OTHER))
+
+    assert answer.status not in {401, 403, 500}
 
 
 @pytest.mark.parametrize("route", NAMESPACE_ROUTES, ids=label)

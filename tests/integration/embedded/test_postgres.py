@@ -36,6 +36,19 @@ def test_nothing_is_lost_by_a_stop_nor_by_kill_9_of_everything(platform_of: Fake
     assert nothing_is_lost(platform_of)
 
 
+def test_a_service_that_gets_tables_in_a_later_release_finds_them_in_the_data_of_the_one_before(
+    platform: FakePlatform,
+) -> None:
+    platform.environment["FAKE_BETA_TABLES"] = "yes"  # the fixture's data is of a release without
+
+    platform.up()
+    platform.down()
+    platform.up()
+
+    assert [note["starts"] for note in platform.notes("beta")] == [None, 1, 2]
+    assert nothing_is_lost(platform)
+
+
 def postgres_runs_as_its_own_user(platform_of: FakePlatform) -> None:
     """Not root, and nobody else may read its folder."""
     pid = platform_of.service("postgres")["pid"]

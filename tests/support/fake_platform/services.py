@@ -23,6 +23,8 @@ from sless_platform.settings import ServiceSettings
 from tests.support.fake_gateway import Fake, application
 
 MIGRATIONS_FOLDER = Path(__file__).parent / "migrations"
+BETA_HAS_TABLES = "FAKE_BETA_TABLES" in os.environ
+"""Whether this is a later release, in which the service beta owns tables."""
 
 
 class AlphaSettings(ServiceSettings):
@@ -38,6 +40,7 @@ class BetaSettings(ServiceSettings):
 
     data: Path = Field(validation_alias="FAKE_DATA")
     alpha_target: str = Field(validation_alias="SLESS_ALPHA_TARGET")
+    dsn: SecretStr | None = Field(None, validation_alias="POSTGRES_DSN")
 
 
 class GatewaySettings(ServiceSettings):
@@ -48,21 +51,28 @@ class GatewaySettings(ServiceSettings):
     external_url: str = Field(validation_alias="EXTERNAL_URL")
 
 
-async def serve_alpha(settings: AlphaSettings) -> None:
-    """Write one row for each start, then idle."""
+async def _rows(dsn: SecretStr) -> int:
+    """Write one row for this start; how many there are."""
     import asyncpg
 
-    connection = await asyncpg.connect(settings.dsn.get_secret_value())
+    connection = await asyncpg.connect(dsn.get_secret_value())
     await connection.execute("INSERT INTO starts DEFAULT VALUES")
-    rows = await connection.fetchval("SELECT count(*) FROM starts")
+    rows: int = await connection.fetchval("SELECT count(*) FROM starts")
     await connection.close()
+    return rows
+
+
+async def serve_alpha(settings: AlphaSettings) -> None:
+    """Write one row for each start, then idle."""
+    rows = await _rows(settings.dsn)
     _note(settings.data, "alpha", starts=rows, tuning=settings.tuning, faults=settings.faults, listen=settings.listen)
     await _idle("alpha", settings.data, settings.ready_fd)
 
 
 async def serve_beta(settings: BetaSettings) -> None:
-    """Idle."""
-    _note(settings.data, "beta", alpha=settings.alpha_target, keys=sorted(settings.identity_public_keys))
+    """Idle; write one row for each start where it has tables."""
+    rows = None if settings.dsn is None else await _rows(settings.dsn)
+    _note(settings.data, "beta", alpha=settings.alpha_target, keys=sorted(settings.identity_public_keys), starts=rows)
     await _idle("beta", settings.data, settings.ready_fd)
 
 
@@ -161,7 +171,10 @@ SERVICES = (
         name="alpha", after=(MIGRATIONS,), peers=(), own=_data, tables=True,
         load=_code(AlphaSettings, serve_alpha, MIGRATIONS_FOLDER),
     ),
-    Service(name="beta", after=("alpha", LAUNCHER), peers=("alpha",), own=_data, load=_code(BetaSettings, serve_beta)),
+    Service(
+        name="beta", after=("alpha", LAUNCHER), peers=("alpha",), own=_data, tables=BETA_HAS_TABLES,
+        load=_code(BetaSettings, serve_beta, MIGRATIONS_FOLDER if BETA_HAS_TABLES else None),
+    ),
     Service(
         name="gateway", after=("beta",), peers=("alpha", "beta"), own=_gateway, load=_code(GatewaySettings, serve_gateway),
         keeps=lambda around: (around.public_fd,), defaults=lambda around: {"EXTERNAL_URL": around.endpoint},

@@ -17,8 +17,10 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from sless_auth.adapters.identity_mint import SigningMint
 from sless_auth.adapters.jwks import StaticKeys
 from sless_auth.adapters.jwt_tokens import JwtTokenVerifier
-from sless_auth.application import Authentication
-from sless_auth.domain import AdminRule
+from sless_auth.adapters.memory_keys import MemoryKeys
+from sless_auth.application.authentication import Authentication
+from sless_auth.application.key_tokens import KeyTokens
+from sless_auth.domain.users import AdminRule
 from sless_auth.errors import TokenInvalid
 from sless_contracts.catalog import namespace_of
 from sless_platform.identity import IdentitySigner, IdentityVerifier
@@ -85,6 +87,7 @@ def _authentication(
     keys = new_identity_keys("auth")
     return Authentication(
         tokens=JwtTokenVerifier(StaticKeys(json.dumps(jwks or JWKS)), issuer=ISSUER, audience=AUDIENCE),
+        keys=KeyTokens(MemoryKeys(), now=clock or Clock()),
         mint=SigningMint(IdentitySigner(keys.private["auth"], "auth")),
         admin=admin or AdminRule(),
         now=clock or Clock(),
@@ -221,6 +224,7 @@ async def test_identities_are_for_one_audience_and_end_with_the_token() -> None:
     keys = new_identity_keys("auth")
     authentication = Authentication(
         tokens=JwtTokenVerifier(StaticKeys(json.dumps(JWKS)), issuer=ISSUER, audience=AUDIENCE),
+        keys=KeyTokens(MemoryKeys(), now=Clock()),
         mint=SigningMint(IdentitySigner(keys.private["auth"], "auth")),
         admin=AdminRule(),
         now=Clock(),

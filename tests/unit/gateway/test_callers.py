@@ -30,6 +30,7 @@ class Authority:
     """Answers what it is told to; counts its questions."""
 
     until: datetime = START + timedelta(minutes=5)
+    remember_until: datetime = START + timedelta(minutes=5)
     fails: PlatformError | None = None
     gate: asyncio.Event = field(default_factory=asyncio.Event)
     asked: list[str] = field(default_factory=list)
@@ -42,7 +43,8 @@ class Authority:
         await self.gate.wait()
         if self.fails is not None:
             raise self.fails
-        return Caller(Principal(token, "sless-0123456789abcdef"), dict.fromkeys(audiences, "identity"), self.until)
+        principal = Principal(token, "sless-0123456789abcdef")
+        return Caller(principal, dict.fromkeys(audiences, "identity"), self.until, self.remember_until)
 
 
 @dataclass
@@ -76,6 +78,20 @@ async def test_a_token_is_forgotten_half_a_minute_before_its_identities_end() ->
     assert len(authority.asked) == 1
 
     clock.now = authority.until - timedelta(seconds=30)
+    await callers.authenticate("t")
+    assert len(authority.asked) == 2
+
+
+async def test_what_may_be_revoked_is_remembered_no_longer_than_auth_says() -> None:
+    authority, clock = Authority(remember_until=START + timedelta(seconds=2)), Clock()
+    callers = Callers(authority, now=clock)
+    await callers.authenticate("t")
+
+    clock.now = START + timedelta(seconds=1.9)
+    await callers.authenticate("t")
+    assert len(authority.asked) == 1
+
+    clock.now = START + timedelta(seconds=2)
     await callers.authenticate("t")
     assert len(authority.asked) == 2
 

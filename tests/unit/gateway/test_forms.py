@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from sless_contracts import catalog
 from sless_gateway.domain import Access, KeptSecret, Kind, Replicas
-from sless_gateway.http_api.forms import FunctionForm, config_of, function_form
+from sless_gateway.http_api.forms import FunctionForm, config_of, form_of
 from sless_gateway.http_api.shapes import FunctionShape
 from sless_platform.errors import InvalidArgument
 
@@ -16,7 +16,7 @@ LEAST = {"runtime": "python3.11", "entrypoint": "handler.handle"}
 
 
 def config(kind: Kind = Kind.FUNCTION, /, **fields: Any) -> Any:
-    return config_of(function_form({**LEAST, **fields}, FunctionForm), kind)
+    return config_of(form_of({**LEAST, **fields}, FunctionForm), kind)
 
 
 def refusal(kind: Kind = Kind.FUNCTION, /, **fields: Any) -> tuple[str, str | None]:
@@ -51,7 +51,7 @@ def test_null_is_the_same_as_left_out() -> None:
 @pytest.mark.parametrize("field", ["runtime", "entrypoint"])
 def test_a_required_field_that_is_missing_is_named(field: str) -> None:
     with pytest.raises(InvalidArgument) as caught:
-        function_form({name: value for name, value in LEAST.items() if name != field}, FunctionForm)
+        form_of({name: value for name, value in LEAST.items() if name != field}, FunctionForm)
 
     assert (caught.value.message, caught.value.field) == (f"{field} is required", field)
 

@@ -10,7 +10,7 @@ import jsonschema_rs
 import pytest
 from sless_contracts import catalog, limits
 from sless_gateway.domain import Kind
-from sless_gateway.http_api.forms import FunctionForm, config_of, function_form
+from sless_gateway.http_api.forms import FunctionForm, config_of, form_of
 from sless_gateway.http_api.openapi import document
 from sless_gateway.http_api.routes import ANY_METHOD, ROUTES
 from sless_platform.errors import InvalidArgument
@@ -81,10 +81,10 @@ def test_ranges_are_those_that_are_judged_by(field: str, bounds: catalog.Range) 
 
     assert (schema["minimum"], schema["maximum"]) == (bounds.low, bounds.high)
     for value in (bounds.low, bounds.high):
-        config_of(function_form({**LEAST, field: value}, FunctionForm), Kind.FUNCTION)
+        config_of(form_of({**LEAST, field: value}, FunctionForm), Kind.FUNCTION)
     for value in (bounds.low - 1, bounds.high + 1):
         with pytest.raises(InvalidArgument):
-            config_of(function_form({**LEAST, field: value}, FunctionForm), Kind.FUNCTION)
+            config_of(form_of({**LEAST, field: value}, FunctionForm), Kind.FUNCTION)
 
 
 @pytest.mark.fault(34)

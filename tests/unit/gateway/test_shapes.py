@@ -13,7 +13,7 @@ from sless_contracts import catalog
 from sless_gateway.adapters import convert
 from sless_gateway.domain import FunctionKey, Kind
 from sless_gateway.http_api import shapes
-from sless_gateway.http_api.forms import FunctionForm, config_of, function_form
+from sless_gateway.http_api.forms import FunctionForm, config_of, form_of
 from sless_gateway.http_api.shapes import Shapes, moment
 
 MOMENT = datetime(2026, 1, 2, 3, 4, 5, 678_901, tzinfo=UTC)
@@ -155,7 +155,7 @@ def test_every_value_of_the_contracts_has_a_name(enum: Any, prefix: str, shown_b
 
 @pytest.mark.parametrize("kind", Kind)
 def test_a_configuration_survives_the_way_to_the_registry_and_back(kind: Kind) -> None:
-    form = function_form(
+    form = form_of(
         {
             "runtime": "python3.11",
             "entrypoint": "a.b",
@@ -182,7 +182,7 @@ def test_a_configuration_survives_the_way_to_the_registry_and_back(kind: Kind) -
 
 def test_a_secrets_new_value_goes_to_the_registry_alone() -> None:
     config = config_of(
-        function_form({"runtime": "r", "entrypoint": "a.b", "secret_env": {"S": "v"}}, FunctionForm), Kind.SERVICE
+        form_of({"runtime": "r", "entrypoint": "a.b", "secret_env": {"S": "v"}}, FunctionForm), Kind.SERVICE
     )
     message = convert.function_message(FunctionKey("n", "x", Kind.SERVICE), config)
 

@@ -29,12 +29,12 @@ def command(*, sub: str, ttl: str, data: Path | None) -> None:
     click.echo(signer.token(sub, duration(ttl), datetime.now(UTC)))
 
 
-def duration(text: str) -> timedelta:
+def duration(text: str, *, option: str = "--ttl") -> timedelta:
     """`90s`, `30m`, `1h`, `7d`. Raises UsageFault."""
     match = re.fullmatch(r"(\d{1,9})([smhd])", text, re.ASCII)
     length = timedelta(**{_UNITS[match[2]]: int(match[1])}) if match else timedelta()
     if not timedelta() < length <= _LONGEST:
         raise UsageFault(
-            f"--ttl {text!r} must be a whole number above 0 with s, m, h or d, such as 1h; at most {_LONGEST.days}d"
+            f"{option} {text!r} must be a whole number above 0 with s, m, h or d, such as 1h; at most {_LONGEST.days}d"
         )
     return length

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from sless_cli.context import Context, save_context
+from sless_cli.context import TOKEN_VARIABLE, Context, save_context
 from sless_cli.embedded import issuer as issuers
 from sless_cli.embedded import linux, pg_binaries, secrets
 from sless_cli.embedded.control import ControlServer
@@ -33,7 +33,7 @@ from sless_cli.embedded.programs import (
     unix_listener,
 )
 from sless_cli.embedded.provision import OWNER, role_of
-from sless_cli.embedded.services import POSTGRES, Service, Surroundings
+from sless_cli.embedded.services import POSTGRES, Service, Surroundings, has_own_issuer
 from sless_cli.embedded.supervised import Program
 from sless_cli.embedded.supervisor import Supervisor, status_of
 from sless_cli.errors import ExitCode, StartFailed, UsageFault
@@ -211,7 +211,7 @@ class Platform:
         return postgres
 
     def _is_ready(self, around: Surroundings) -> None:
-        token = around.issuer.token(issuers.DEFAULT_SUB, issuers.CONTEXT_TTL, datetime.now(UTC))
+        token = self._token(around)
         notes = (*self._parts.notes, *self._save_context(Context(around.endpoint, token, str(self._where.data))))
         seconds = round(time.monotonic() - self._began, 2)
         self._report(
@@ -225,6 +225,12 @@ class Platform:
                 }
             }
         )
+
+    def _token(self, around: Surroundings) -> str:
+        """What commands show to the platform; an issuer of the environment's gives tokens itself."""
+        if has_own_issuer(self._environ):
+            return self._environ.get(TOKEN_VARIABLE, "")
+        return around.issuer.token(issuers.DEFAULT_SUB, issuers.CONTEXT_TTL, datetime.now(UTC))
 
     def _save_context(self, context: Context) -> Sequence[str]:
         """Have commands find this platform; what people should know when they will not."""

@@ -120,7 +120,14 @@ def _database(service: Service, around: Surroundings) -> dict[str, str]:
     return {"POSTGRES_DSN": around.postgres.dsn(role, around.secrets.database_passwords[role], DATABASE)}
 
 
+def has_own_issuer(environ: Mapping[str, str]) -> bool:
+    """Whether users' tokens come from elsewhere than `sless up`'s own issuer: there is one issuer, never two."""
+    return any(environ.get(name) for name in ("SLESS_ISSUER_KIND", "SLESS_JWKS", "SLESS_JWKS_URL", "SLESS_REMOTE_URL"))
+
+
 def _auth(around: Surroundings) -> dict[str, str]:
+    if has_own_issuer(around.environ):
+        return {}
     return {"SLESS_ISSUER": ISSUER, "SLESS_JWKS": around.issuer.jwks()}
 
 
@@ -174,7 +181,7 @@ def _package(package: str, settings_class: str) -> Callable[[], Code]:
 
 SERVICES: Sequence[Service] = (
     Service(
-        name="auth", after=(POSTGRES,), peers=(), own=_auth,
+        name="auth", after=(MIGRATIONS,), peers=(), own=_auth, tables=True,
         load=_package("sless_auth", "AuthSettings"),
     ),
     Service(

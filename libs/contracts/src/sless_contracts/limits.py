@@ -51,6 +51,7 @@ QUEUED_CALLS_PER_REPLICA: Final = Limit(
 FUNCTIONS_PER_NAMESPACE: Final = Limit(
     1_000, "functions", "functions and services of a namespace", "SLESS_MAX_FUNCTIONS"
 )
+API_KEYS_PER_NAMESPACE: Final = Limit(100, "keys", "API keys of a namespace", "SLESS_MAX_API_KEYS")
 VERSIONS_KEPT: Final = Limit(50, "versions", "versions kept of a function", "SLESS_VERSIONS_KEPT")
 LAYERS_KEPT_SEC: Final = Limit(
     3_600, "s", "how long layers of a deleted function are kept, in case its code comes back", "SLESS_LAYERS_KEPT_SEC"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, timedelta
+from datetime import UTC, datetime, timedelta
 
 from sless.auth.v1 import auth_pb2, auth_pb2_grpc
 from sless_platform.identity import IdentitySigner, IdentityVerifier, Principal
@@ -47,14 +47,28 @@ class ServiceRpc:
 
 
 def auth_bearer(channel: RpcChannel) -> AuthBearer:
-    """Verifies users' bearer tokens by asking auth on this channel, once a token."""
+    """Verifies users' bearer tokens by asking auth on this channel, again when its answer may not be remembered any longer."""
     stub = auth_pb2_grpc.AuthServiceStub(channel.channel)
 
     async def ask(token: str) -> VerifiedBearer:
+        asked = datetime.now(UTC)
         answer = await stub.Authenticate(auth_pb2.AuthenticateRequest(token=token))
-        who = answer.principal
-        return VerifiedBearer(
-            Principal(who.sub, who.namespace, frozenset(who.roles)), who.expires_at.ToDatetime(tzinfo=UTC)
-        )
+        return VerifiedBearer(principal_of(answer.principal), remembered_until(answer, asked))
 
     return AuthBearer(ask)
+
+
+def principal_of(who: auth_pb2.Principal) -> Principal:
+    """The principal that auth's message names."""
+    return Principal(who.sub, who.namespace, frozenset(who.roles), credential=who.api_key_id)
+
+
+def remembered_until(answer: auth_pb2.AuthenticateResponse, asked: datetime) -> datetime:
+    """Until when auth's answer to a question of the time `asked` may be believed without asking again."""
+    ends = []
+    if answer.principal.HasField("expires_at"):
+        ends.append(answer.principal.expires_at.ToDatetime(tzinfo=UTC))
+    if answer.HasField("remember_for"):
+        ends.append(asked + answer.remember_for.ToTimedelta())
+    # An answer that says neither may not be remembered at all.
+    return min(ends, default=asked)

@@ -31,15 +31,17 @@ class Principal:
     """Who is calling.
 
     subject    the user's `sub`, or the service's name.
-    namespace  the user's own namespace; "" for services.
+    namespace  the one that the user, or the key they presented, is for; "" for services.
     roles      "admin" may act in every namespace.
     service    the calling service's name when it speaks for itself; None for a user.
+    credential  the id of the key that a user's program presented; "" when the user's own token was presented.
     """
 
     subject: str
     namespace: str = ""
     roles: frozenset[str] = frozenset()
     service: str | None = None
+    credential: str = ""
 
     @property
     def is_admin(self) -> bool:
@@ -90,6 +92,8 @@ class IdentitySigner:
         }
         if principal.service is not None:
             claims["service"] = principal.service
+        if principal.credential:
+            claims["credential"] = principal.credential
         return jwt.encode(claims, self._key, algorithm=ALGORITHM, headers={"kid": self.issuer})
 
 
@@ -162,10 +166,12 @@ class IdentityVerifier:
 
     def _principal(self, claims: Mapping[str, Any], issuer: str) -> Principal:
         subject, namespace, roles = claims["sub"], claims.get("namespace", ""), claims.get("roles", [])
-        if not (isinstance(subject, str) and subject and isinstance(namespace, str) and isinstance(roles, list)):
+        credential = claims.get("credential", "")
+        texts = all(isinstance(value, str) for value in (subject, namespace, credential))
+        if not (texts and subject and isinstance(roles, list)):
             raise Unauthenticated("the identity token's claims are not of the right form")
         if issuer == self._user_issuer and "service" not in claims:
-            return Principal(subject, namespace, frozenset(str(role) for role in roles))
+            return Principal(subject, namespace, frozenset(str(role) for role in roles), credential=credential)
         if subject != issuer or claims.get("service", issuer) != issuer:
             raise Unauthenticated(f"the identity token's issuer {issuer!r} may speak only for itself")
         return Principal(subject=issuer, service=issuer)

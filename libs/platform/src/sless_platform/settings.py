@@ -94,9 +94,13 @@ def _validated(cls: type[T], values: Mapping[str, Any]) -> T:
 
 def _sentence(cls: type[Settings], detail: ErrorDetails) -> str:
     name = str(detail["loc"][0]) if detail["loc"] else ""
-    field = next((field for field in cls.model_fields.values() if field.validation_alias == name), None)
+    # What a default is at fault of is told under the field's own name.
+    field = cls.model_fields.get(name) or next(
+        (field for field in cls.model_fields.values() if field.validation_alias == name), None
+    )
     if field is None:
         return detail["msg"].removeprefix("Value error, ")
+    name = str(field.validation_alias)
     meaning = f" ({field.description})" if field.description else ""
     if detail["type"] == "missing":
         return f"{name} is not set{meaning}"

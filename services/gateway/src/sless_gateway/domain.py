@@ -59,12 +59,14 @@ class VersionState(enum.Enum):
 class Caller:
     """Who a bearer token belongs to, and the identities with which the gateway asks other services in their name.
 
-    `identities`: service → token. `until`: when the first of token and identities ends.
+    `identities`: service → token. `until`: when the first of token and identities ends. `remember_until`: until when all
+    this may be believed without asking again.
     """
 
     principal: Principal
     identities: Mapping[str, str]
     until: datetime
+    remember_until: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,27 @@ class Namespace:
     name: str
     number: int
     created_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiKey:
+    """An API key without its secret. `expires_at` None: never."""
+
+    id: str
+    name: str
+    hint: str
+    created_by: str
+    created_at: datetime | None
+    expires_at: datetime | None
+    last_used_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class NewApiKey:
+    """An API key that was made just now, and its secret."""
+
+    key: ApiKey
+    secret: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)

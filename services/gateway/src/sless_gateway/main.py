@@ -22,6 +22,7 @@ from sless_gateway.adapters.builder_client import BuilderClient
 from sless_gateway.adapters.invoker_client import InvokerClient
 from sless_gateway.adapters.peers import HealthPeers
 from sless_gateway.adapters.registry_client import RegistryClient
+from sless_gateway.application.api_keys import ApiKeys
 from sless_gateway.application.callers import Callers
 from sless_gateway.application.calls import Calls
 from sless_gateway.application.functions import Resources
@@ -89,11 +90,13 @@ def _targets(settings: GatewaySettings) -> dict[str, str]:
 
 def _api(settings: GatewaySettings, channels: dict[str, RpcChannel], invoker: InvokerClient, external_url: str) -> Api:
     registry, builder = RegistryClient(channels["registry"]), BuilderClient(channels["builder"])
-    callers = Callers(AuthClient(channels["auth"]), now=_now)
+    auth = AuthClient(channels["auth"], now=_now)
+    callers = Callers(auth, now=_now)
     calls = Calls(invoker, callers, limit=settings.gateway_calls)
     resources = Resources(registry, builder, new_request_id=_new_request_id)
     return Api(
         callers=callers,
+        api_keys=ApiKeys(auth, new_request_id=_new_request_id),
         resources=resources,
         uploads=Uploads(registry, builder, resources, new_request_id=_new_request_id),
         calls=calls,

@@ -7,10 +7,11 @@ DeadlineExceeded when it didn't answer in time.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Protocol
 
 from sless_gateway.domain import (
+    ApiKey,
     Call,
     CallBody,
     Caller,
@@ -20,6 +21,7 @@ from sless_gateway.domain import (
     FunctionKey,
     Kind,
     Namespace,
+    NewApiKey,
     Reply,
     SourceFile,
     SourceHead,
@@ -36,6 +38,24 @@ class Authority(Protocol):
 
         Raises Unauthenticated when the token is not valid, Unavailable when that can't be told now.
         """
+        ...
+
+
+class ApiKeyKeeper(Protocol):
+    """The owner of API keys; asked in the caller's name."""
+
+    async def create(
+        self, caller: Caller, namespace: str, *, name: str, expires_at: datetime | None, request_id: str
+    ) -> NewApiKey:
+        """Raises InvalidArgument, PermissionDenied for a caller who has presented an API key, reason LIMIT_REACHED."""
+        ...
+
+    async def all(self, caller: Caller, namespace: str) -> Sequence[ApiKey]:
+        """All of them, newest first."""
+        ...
+
+    async def delete(self, caller: Caller, namespace: str, key_id: str) -> None:
+        """Revoke one. Raises NotFound, PermissionDenied for a caller who has presented an API key."""
         ...
 
 

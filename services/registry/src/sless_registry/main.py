@@ -25,6 +25,7 @@ from sless_platform.postgres import create_pool
 from sless_platform.process import notify_ready, run_service, stop_signals
 from sless_platform.rpc.server import RpcServer
 
+from sless_registry.adapters.auth_client import AuthApiKeys
 from sless_registry.adapters.postgres import PostgresStore, PostgresWakes
 from sless_registry.adapters.sealing import AesGcmSealer
 from sless_registry.application.feed import Feed
@@ -39,7 +40,7 @@ from sless_registry.application.versions import Versions
 from sless_registry.application.watching import Watching
 from sless_registry.application.workloads import Workloads
 from sless_registry.grpc_api.servicer import SERVICE_NAME, Application, RegistryServicer
-from sless_registry.ports import Sealer, Store, Wakes
+from sless_registry.ports import ApiKeys, Sealer, Store, Wakes
 from sless_registry.settings import RegistrySettings
 
 SERVICE: Final = "registry"
@@ -73,13 +74,15 @@ class Registry:
             await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def build(store: Store, wakes: Wakes, sealer: Sealer, policy: Policy, **background: Work) -> Registry:
+def build(
+    store: Store, wakes: Wakes, sealer: Sealer, api_keys: ApiKeys, policy: Policy, **background: Work
+) -> Registry:
     """The registry on these adapters, which may need `background` work of their own."""
     feed = Feed(store, wakes)
     means = Means(store, sealer, feed, policy, now=_utc_now, new_uid=_new_uid)
     switching = Switching(means)
     application = Application(
-        namespaces=Namespaces(means),
+        namespaces=Namespaces(means, api_keys),
         functions=Functions(means, switching),
         versions=Versions(means, switching),
         queries=Queries(means),
@@ -115,7 +118,7 @@ async def _serve(settings: RegistrySettings, pool: asyncpg.Pool) -> None:
     rpc = ServiceRpc(SERVICE, settings)
     async with rpc.channel(settings.auth_target, "auth") as auth, stop_signals() as stop:
         server = rpc.server(auth_bearer(auth))
-        registry = _on_postgres(settings, pool, server.health)
+        registry = _on_postgres(settings, pool, AuthApiKeys(auth), server.health)
         register(server, registry)
         async with registry.running():
             await server.start()
@@ -127,12 +130,12 @@ async def _serve(settings: RegistrySettings, pool: asyncpg.Pool) -> None:
             await server.stop(STOP_GRACE)
 
 
-def _on_postgres(settings: RegistrySettings, pool: asyncpg.Pool, health: HealthRegistry) -> Registry:
+def _on_postgres(settings: RegistrySettings, pool: asyncpg.Pool, api_keys: ApiKeys, health: HealthRegistry) -> Registry:
     keys = (settings.secret_env_key, *(settings.secret_env_old_keys or ()))
     sealer = AesGcmSealer([base64.b64decode(key.get_secret_value()) for key in keys])
     policy = Policy(settings.functions_per_namespace, settings.versions_kept, settings.events_kept)
     wakes = PostgresWakes(settings.postgres_dsn.get_secret_value(), listening=partial(health.set, "postgres"))
-    return build(PostgresStore(pool), wakes, sealer, policy, listener=wakes.listen)
+    return build(PostgresStore(pool), wakes, sealer, api_keys, policy, listener=wakes.listen)
 
 
 async def _kept_running(name: str, work: Work) -> None:

@@ -240,6 +240,14 @@ class Wakes(Protocol):
         ...
 
 
+class ApiKeys(Protocol):
+    """Whoever keeps namespaces' API keys."""
+
+    async def delete_all(self, namespace: str) -> None:
+        """Revoke all keys of a namespace; there may be none. Raises Unavailable."""
+        ...
+
+
 class Sealer(Protocol):
     """Keeps secret values: sealed at rest, shown as a digest."""
 

@@ -8,9 +8,9 @@ from typing import Any, Final, Protocol
 
 import jwt
 
+from sless_auth.domain.users import Verified, check_times
 from sless_auth.errors import TokenInvalid
 
-CLOCK_SKEW_SEC: Final = 10
 MIN_RSA_BITS: Final = 2048
 _ALGORITHMS: Final = {
     "RSA": ("RS256", "RS384", "RS512"),
@@ -47,7 +47,7 @@ class JwtTokenVerifier:
         self._issuer = issuer
         self._audience = audience
 
-    async def verify(self, token: str, now: datetime) -> Mapping[str, Any]:
+    async def verify(self, token: str, now: datetime) -> Verified:
         """See TokenVerifier."""
         key = await self._keys.find(_kid_of(token))
         try:
@@ -68,8 +68,8 @@ class JwtTokenVerifier:
             )
         except jwt.InvalidTokenError as error:
             raise TokenInvalid(self._sentence(error)) from None
-        _check_times(claims, now.timestamp())
-        return claims
+        check_times(claims, now.timestamp())
+        return Verified(claims)
 
     def _sentence(self, error: jwt.InvalidTokenError) -> str:
         match error:
@@ -112,17 +112,3 @@ def _kid_of(token: str) -> str | None:
     if kid is not None and (not isinstance(kid, str) or len(kid) > 512):
         raise TokenInvalid("the token's kid is not a text of at most 512 characters")
     return kid
-
-
-def _check_times(claims: Mapping[str, Any], now: float) -> None:
-    expires, begins = _time(claims.get("exp")), _time(claims.get("nbf", 0))
-    if now >= expires + CLOCK_SKEW_SEC:
-        raise TokenInvalid("the token has expired: get a new one")
-    if now < begins - CLOCK_SKEW_SEC:
-        raise TokenInvalid("the token is not valid yet")
-
-
-def _time(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TokenInvalid("the token's exp and nbf must be numbers")
-    return value

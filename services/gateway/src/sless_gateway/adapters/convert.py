@@ -8,6 +8,7 @@ from typing import Final
 
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
+from sless.auth.v1 import auth_pb2
 from sless.registry.v1 import registry_pb2 as pb
 
 from sless_gateway.domain import (
@@ -146,7 +147,7 @@ def _build_error(message: pb.BuildError) -> BuildError:
     )
 
 
-def moment(message: pb.Namespace | pb.Function | pb.Version, name: str) -> datetime | None:
+def moment(message: pb.Namespace | pb.Function | pb.Version | auth_pb2.ApiKey, name: str) -> datetime | None:
     """A timestamp field; None when it isn't set."""
     if not message.HasField(name):  # type: ignore[arg-type] # the stubs know each message's names alone
         return None

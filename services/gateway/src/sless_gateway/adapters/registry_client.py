@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, Final
 
@@ -11,6 +11,7 @@ from sless.registry.v1 import registry_pb2_grpc
 from sless_platform.rpc.client import RpcChannel, with_identity
 
 from sless_gateway.adapters import convert
+from sless_gateway.adapters.paging import all_pages
 from sless_gateway.domain import Caller, Function, FunctionConfig, FunctionKey, Kind, Namespace, Version
 
 _PAGE: Final = 1_000
@@ -64,7 +65,7 @@ class RegistryClient:
             answer = await self._stub.ListFunctions(request, metadata=_identity(caller))
             return answer.functions, answer.next_page_token
 
-        return [convert.function(message) for message in await _all(page)]
+        return [convert.function(message) for message in await all_pages(page)]
 
     async def update(
         self, caller: Caller, key: FunctionKey, config: FunctionConfig, *, etag: str, request_id: str
@@ -102,7 +103,7 @@ class RegistryClient:
             answer = await self._stub.ListVersions(request, metadata=_identity(caller))
             return answer.versions, answer.next_page_token
 
-        return [convert.version(message) for message in await _all(page)]
+        return [convert.version(message) for message in await all_pages(page)]
 
     async def activate(self, caller: Caller, key: FunctionKey, number: int, *, etag: str, request_id: str) -> Function:
         """See Registry."""
@@ -117,13 +118,3 @@ def _identity(caller: Caller) -> tuple[tuple[str, str], ...]:
 
 def _named(key: FunctionKey) -> dict[str, Any]:
     return {"namespace": key.namespace, "name": key.name, "kind": convert.KIND_TO_PROTO[key.kind]}
-
-
-async def _all(page: Callable[[str], Any]) -> list[Any]:
-    """The items of all pages. `page(token)` gives one page's items and the next page's token, "" after the last."""
-    items, token = await page("")
-    everything = list(items)
-    while token:
-        items, token = await page(token)
-        everything.extend(items)
-    return everything

@@ -15,7 +15,7 @@ from sless_gateway.domain import Caller
 from sless_gateway.errors import AuthenticationAway
 from sless_gateway.ports import Authority
 
-AUDIENCES: Final = ("registry", "builder", "invoker")
+AUDIENCES: Final = ("auth", "registry", "builder", "invoker")
 """The services that are asked in a caller's name."""
 
 _MARGIN: Final = timedelta(seconds=30)
@@ -25,8 +25,8 @@ _REMEMBERED_TOKENS: Final = 10_000
 class Callers:
     """Callers by their tokens.
 
-    A token is remembered, by its SHA-256, until 30 s before the first of its identities ends, so that no request
-    is under way with one that expires. One question a token at a time; refusals are not remembered.
+    A token is remembered, by its SHA-256, for as long as auth says, and at most until 30 s before the first of its
+    identities ends, so that no request is under way with one that expires. One question a token at a time; refusals are not remembered.
     """
 
     def __init__(self, authority: Authority, *, now: Callable[[], datetime], memory: int = _REMEMBERED_TOKENS) -> None:
@@ -54,7 +54,7 @@ class Callers:
         known = self._known.get(digest)
         if known is None:
             return None
-        if self._now() >= known.until - _MARGIN:
+        if self._now() >= min(known.until - _MARGIN, known.remember_until):
             del self._known[digest]
             return None
         self._known.move_to_end(digest)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from sless_gateway.application.api_keys import ApiKeys
 from sless_gateway.application.callers import Callers
 from sless_gateway.application.calls import Calls
 from sless_gateway.application.functions import Resources
@@ -25,6 +26,7 @@ class Api:
     """
 
     callers: Callers
+    api_keys: ApiKeys
     resources: Resources
     uploads: Uploads
     calls: Calls

@@ -9,6 +9,7 @@ from sless_contracts import limits
 from sless_gateway.http_api import shapes
 from sless_gateway.http_api.description import BYTES, FLAG, JSON, STRING, TEXT, ZIP, Content, Description, Query, Reply
 from sless_gateway.http_api.forms import CreateFunctionForm, FunctionForm
+from sless_gateway.http_api.key_forms import ApiKeyForm
 
 _FUNCTION: Final = Content(JSON, shapes.FunctionShape)
 _WAIT: Final = Query(
@@ -49,6 +50,26 @@ DELETE_NAMESPACE: Final = Description(
     query=[Query("confirm", "The namespace again.", {**STRING, "minLength": 1}, required=True)],
     conditional=True,
     errors=[404, 409],
+)
+LIST_API_KEYS: Final = Description(
+    id="listApiKeys",
+    summary="All API keys of the namespace, newest first",
+    replies={200: Reply("The keys, without their secrets.", [Content(JSON, list[shapes.ApiKeyShape])])},
+)
+CREATE_API_KEY: Final = Description(
+    id="createApiKey",
+    summary="Make an API key, which acts for its maker in this namespace; not possible with an API key",
+    body=[Content(JSON, ApiKeyForm)],
+    replies={201: Reply("The key, with its secret this once.", [Content(JSON, shapes.NewApiKeyShape)], etag=True)},
+    conditional=True,
+    errors=[409],
+)
+DELETE_API_KEY: Final = Description(
+    id="deleteApiKey",
+    summary="Revoke an API key; not possible with an API key",
+    replies={204: Reply("Within five seconds nobody can use it any more.")},
+    conditional=True,
+    errors=[404],
 )
 LIST_FUNCTIONS: Final = Description(
     id="list{Kinds}",

@@ -96,10 +96,10 @@ class CreateFunctionForm(FunctionForm, kw_only=True):
 
 
 _CHANGEABLE: Final = frozenset(field.name for field in dataclasses.fields(FunctionConfig))
-_Form = TypeVar("_Form", bound=_OptionalFields)
+_Form = TypeVar("_Form", bound=msgspec.Struct)
 
 
-def function_form(body: Mapping[str, Any], form: type[_Form]) -> _Form:
+def form_of(body: Mapping[str, Any], form: type[_Form]) -> _Form:
     """The body in the shape of `form`. Raises InvalidArgument naming the field and the value."""
     try:
         return msgspec.convert(body, form)
@@ -110,9 +110,9 @@ def function_form(body: Mapping[str, Any], form: type[_Form]) -> _Form:
 def config_change(body: Mapping[str, Any], key: FunctionKey) -> ConfigChange | None:
     """The fields of a body as a change of the function that the path names; None when none of them can be changed.
 
-    Raises InvalidArgument as function_form and config_of do.
+    Raises InvalidArgument as form_of and config_of do.
     """
-    form = function_form(body, ConfigForm)
+    form = form_of(body, ConfigForm)
     check_name(form.name, key)
     changed = _CHANGEABLE.intersection(body)
     return ConfigChange(config_of(form, key.kind), changed) if changed else None
@@ -188,7 +188,11 @@ def _secret(value: str | KeptSecretForm) -> SecretValue:
 _UNKNOWN: Final = re.compile(r"Object contains unknown field `(?P<name>.*?)`(?: - at `\$\.(?P<path>.*)`)?", re.DOTALL)
 _MISSING: Final = re.compile(r"Object missing required field `(?P<name>.*?)`(?: - at `\$\.(?P<path>.*)`)?")
 _EXPECTED: Final = re.compile(r"Expected `(?P<types>.*?)`, got `.*?` - at `\$\.(?P<path>.*)`")
+_NO_TIME: Final = re.compile(
+    r"(?:Invalid RFC3339 encoded datetime|Expected `datetime` with a timezone component) - at `\$\.(?P<path>.*)`"
+)
 _WORDS: Final = {
+    "datetime": "a time such as 2030-01-31T12:00:00Z",
     "int": "a whole number",
     "str": "a string",
     "bool": "true or false",
@@ -210,6 +214,8 @@ def _told(message: str, body: Mapping[str, Any]) -> InvalidArgument:
         return InvalidArgument(f"{name} is required", field=name)
     if match := _EXPECTED.fullmatch(message):
         return _mismatch(match["types"], match["path"], body)
+    if match := _NO_TIME.fullmatch(message):
+        return _mismatch("datetime", match["path"], body)
     return InvalidArgument(f"the body can't be understood: {message}")
 
 

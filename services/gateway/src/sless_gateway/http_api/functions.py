@@ -8,7 +8,7 @@ from sless_gateway.http_api.answer import Answer
 from sless_gateway.http_api.api import Api
 from sless_gateway.http_api.bodies import read_json
 from sless_gateway.http_api.exchange import Exchange
-from sless_gateway.http_api.forms import CreateFunctionForm, FunctionForm, check_name, config_of, function_form
+from sless_gateway.http_api.forms import CreateFunctionForm, FunctionForm, check_name, config_of, form_of
 
 
 async def list_functions(api: Api, exchange: Exchange) -> Answer:
@@ -21,7 +21,7 @@ async def list_functions(api: Api, exchange: Exchange) -> Answer:
 async def create_function(api: Api, exchange: Exchange) -> Answer:
     """A new function or service."""
     assert exchange.kind is not None, "the route is of a collection"  # noqa: S101
-    form = function_form(await read_json(exchange.request), CreateFunctionForm)
+    form = form_of(await read_json(exchange.request), CreateFunctionForm)
     key = FunctionKey(exchange.namespace, form.name, exchange.kind)
     function = await api.resources.create(
         caller=exchange.caller, key=key, config=config_of(form, key.kind), condition=exchange.condition
@@ -38,7 +38,7 @@ async def get_function(api: Api, exchange: Exchange) -> Answer:
 async def put_function(api: Api, exchange: Exchange) -> Answer:
     """Its configuration, whole: what the body leaves out gets its default."""
     key = exchange.key
-    form = function_form(await read_json(exchange.request), FunctionForm)
+    form = form_of(await read_json(exchange.request), FunctionForm)
     check_name(form.name, key)
     changed = await api.resources.replace(
         caller=exchange.caller,

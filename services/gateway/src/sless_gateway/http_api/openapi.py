@@ -45,6 +45,7 @@ _PATH: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
         "The name.",
         {"type": "string", "pattern": f"^{catalog.NAME_PATTERN.pattern}$", "maxLength": limits.NAME_CHARS.value},
     ),
+    "id": ("The id.", {"type": "string", "maxLength": limits.NAME_CHARS.value}),
     "version": ("The version's number.", {"type": "integer", "minimum": 1, "maximum": 999_999_999}),
 }
 _TEXT: Final = """\

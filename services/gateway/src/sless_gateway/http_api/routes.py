@@ -9,7 +9,17 @@ from urllib.parse import unquote
 
 from sless_gateway.domain import Kind
 from sless_gateway.errors import MethodNotAllowed, RouteNotFound
-from sless_gateway.http_api import calls, descriptions, functions, namespaces, operations, sources, upload, versions
+from sless_gateway.http_api import (
+    api_keys,
+    calls,
+    descriptions,
+    functions,
+    namespaces,
+    operations,
+    sources,
+    upload,
+    versions,
+)
 from sless_gateway.http_api.answer import Answer
 from sless_gateway.http_api.api import Api
 from sless_gateway.http_api.description import Description
@@ -79,6 +89,9 @@ ROUTES: Final[tuple[Route, ...]] = (
     Route("GET", "/v1/whoami", namespaces.whoami, descriptions.WHO_AM_I),
     Route("POST", "/v1/namespaces/{ns}/ensure", namespaces.ensure_namespace, descriptions.ENSURE_NAMESPACE),
     Route("DELETE", "/v1/namespaces/{ns}", namespaces.delete_namespace, descriptions.DELETE_NAMESPACE),
+    Route("GET", "/v1/namespaces/{ns}/api-keys", api_keys.list_api_keys, descriptions.LIST_API_KEYS),
+    Route("POST", "/v1/namespaces/{ns}/api-keys", api_keys.create_api_key, descriptions.CREATE_API_KEY),
+    Route("DELETE", "/v1/namespaces/{ns}/api-keys/{id}", api_keys.delete_api_key, descriptions.DELETE_API_KEY),
     *_function_routes(Kind.FUNCTION),
     *_function_routes(Kind.SERVICE),
     # What follows the name is the function's own business.

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
 from sless_gateway.application.uploads import Progress, Uploaded
 from sless_gateway.domain import (
+    ApiKey,
     BuildError,
     Caller,
     Function,
     KeptSecret,
     Kind,
     Namespace,
+    NewApiKey,
     Replicas,
     Version,
     VersionState,
@@ -139,6 +141,24 @@ class NamespaceShape(msgspec.Struct):
     created_at: Time | None
 
 
+class ApiKeyShape(msgspec.Struct, kw_only=True):
+    """An API key without its secret."""
+
+    id: str
+    name: Annotated[str, about("A name for people.")]
+    hint: Annotated[str, about("How the secret begins, by which people tell keys apart.")]
+    created_by: Annotated[str, about("The `sub` of who made it, for whom it acts.")]
+    created_at: Time | None
+    expires_at: Annotated[Time | None, about("When it stops to work; null: never.")]
+    last_used_at: Annotated[Time | None, about("At most a minute old; null: never.")]
+
+
+class NewApiKeyShape(ApiKeyShape, kw_only=True):
+    """An API key that was made just now."""
+
+    secret: Annotated[str, about("What to send as bearer token; it can't be shown again.")]
+
+
 class WhoAmIShape(msgspec.Struct):
     """Who is calling."""
 
@@ -247,6 +267,16 @@ def namespace(namespace: Namespace) -> NamespaceShape:
     return NamespaceShape(namespace.name, moment(namespace.created_at))
 
 
+def api_key(key: ApiKey) -> ApiKeyShape:
+    """An API key, without its secret."""
+    return ApiKeyShape(**_api_key(key))
+
+
+def new_api_key(made: NewApiKey) -> NewApiKeyShape:
+    """A new API key, with its secret."""
+    return NewApiKeyShape(**_api_key(made.key), secret=made.secret)
+
+
 def whoami(caller: Caller) -> WhoAmIShape:
     """Who is calling."""
     principal = caller.principal
@@ -258,6 +288,18 @@ def moment(value: datetime | None) -> str | None:
     if value is None:
         return None
     return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _api_key(key: ApiKey) -> dict[str, Any]:
+    return {
+        "id": key.id,
+        "name": key.name,
+        "hint": key.hint,
+        "created_by": key.created_by,
+        "created_at": moment(key.created_at),
+        "expires_at": moment(key.expires_at),
+        "last_used_at": moment(key.last_used_at),
+    }
 
 
 def _replicas(replicas: Replicas) -> ReplicasShape:

@@ -12,14 +12,15 @@ from sless_registry.domain import lifecycle, validation
 from sless_registry.domain.record import Changes, changes
 from sless_registry.domain.resources import Namespace
 from sless_registry.errors import InvalidField, NamespaceNotFound
-from sless_registry.ports import Answer
+from sless_registry.ports import Answer, ApiKeys
 
 
 class Namespaces:
     """Every method first checks that the principal may act in the namespace (PermissionDenied)."""
 
-    def __init__(self, means: Means) -> None:
+    def __init__(self, means: Means, api_keys: ApiKeys) -> None:
         self._means = means
+        self._api_keys = api_keys
 
     async def ensure(self, *, principal: Principal, namespace: str) -> Namespace:
         """The namespace, made when it is not there. Raises InvalidField for what can be no namespace."""
@@ -36,16 +37,19 @@ class Namespaces:
     ) -> None:
         """Delete the namespace with all that is in it, at once; answered once nothing of it can be called any more.
 
-        Repeated while an earlier delete is not confirmed, it waits on and succeeds. Raises NamespaceNotFound, InvalidField,
-        FencePending.
+        Its API keys go first, so that none is left whatever happens then, and again at the end, for those that were made
+        meanwhile. Repeated while an earlier delete is not confirmed, it waits on and succeeds. Raises NamespaceNotFound, InvalidField,
+        FencePending, Unavailable.
         """
         authorise(principal, namespace)
         if confirm != namespace:
             raise InvalidField(f"confirm must be {namespace!r}, not {confirm[:64]!r}", field="confirm")
+        await self._api_keys.delete_all(namespace)
         async with mutation(
             self._means, subject=principal.subject, method="DeleteNamespace", request=request
         ) as under_way:
             revision = await self._deleted(under_way, namespace)
+        await self._api_keys.delete_all(namespace)
         if revision:
             await self._means.fence(revision, within, done=f"namespace {namespace!r} is deleted")
 

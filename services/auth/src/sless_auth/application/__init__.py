@@ -1,0 +1,1 @@
+"""What auth does: one class a subject."""

@@ -1,0 +1,1 @@
+"""What is true whatever stores it: users, and API keys. Pure."""
