@@ -81,6 +81,70 @@ def test_a_failing_call_and_a_failing_build_end_with_another_status(platform: Pl
     assert "Traceback" not in built.stdout + built.stderr
 
 
+def test_versions_are_made_activated_rolled_back_and_read(platform: Platform, tmp_path: Path) -> None:
+    folder = tmp_path / "versioned"
+    folder.mkdir()
+    code = (
+        "import os\n\ndef handle(event):\n    return {{'n': {n}, 'k': os.environ.get('K'), 's': os.environ.get('S')}}\n"
+    )
+
+    def answer() -> object:
+        return json.loads(platform.sless("invoke", "versioned").stdout)
+
+    (folder / "handler.py").write_text(code.format(n=1))
+    platform.sless("deploy", str(folder), "--secret", "S", environ={"S": "hidden"})
+    (folder / "handler.py").write_text(code.format(n=2))
+    made = json.loads(platform.sless("deploy", str(folder), "--env", "K=v", "--output", "json").stdout)
+    assert (made["version"], made["active_version"], made["generation"]) == (2, 2, 3)
+    assert answer() == {"n": 2, "k": "v", "s": "hidden"}
+
+    (folder / "handler.py").write_text(code.format(n=3))
+    built = platform.sless("deploy", str(folder), "--no-activate")
+    assert "version 3 is built" in built.stderr
+    listed = json.loads(platform.sless("versions", "versioned", "--output", "json").stdout)
+    assert [(each["version"], each["state"], each["active"]) for each in listed] == [
+        (3, "Built", False),
+        (2, "Built", True),
+        (1, "Built", False),
+    ]
+    platform.sless("rollback", "versioned")
+    assert answer() == {"n": 1, "k": "v", "s": "hidden"}
+    platform.sless("activate", "versioned", "3")
+    assert answer() == {"n": 3, "k": "v", "s": "hidden"}
+    assert platform.sless("activate", "versioned", "9", check=False).returncode == 4
+
+    platform.sless("source", "versioned", "-o", str(tmp_path / "copy"), "--version", "2")
+    assert (tmp_path / "copy" / "handler.py").read_text() == code.format(n=2)
+    assert code.format(n=3) in platform.sless("source", "versioned").stdout
+
+
+@pytest.mark.fault(10)
+def test_the_build_log_is_shown_as_it_comes_with_the_line_at_fault(platform: Platform, tmp_path: Path) -> None:
+    folder = tmp_path / "at-fault"
+    folder.mkdir()
+    (folder / "handler.py").write_text("def handle(event):\n    return 1\n\nx = = 2\n")
+
+    done = platform.sless("deploy", str(folder), check=False, environ={"FORCE_COLOR": "1", "TERM": "xterm"})
+
+    assert done.returncode == 6
+    log, _, end = done.stderr.rpartition("Error: ")
+    assert "\x1b[1;31merror: handler.py" in log
+    assert "x = = 2" in log
+    assert end.startswith("version 1 of at-fault failed: ")
+    assert "handler.py" in end
+    message = json.loads(platform.sless("service", "get", "at-fault", "--output", "json").stdout)["message"]
+    assert "handler.py" in message
+    assert "x = = 2" in message
+
+
+def test_a_service_that_is_switched_off_is_listed_as_off(platform: Platform, project: Path) -> None:
+    platform.sless("deploy", str(project), "--name", "switched-off")
+    platform.sless("deploy", str(project), "--name", "switched-off", "--min", "0", "--max", "0")
+
+    rows = [line.split() for line in platform.sless("service", "list").stdout.splitlines()]
+    assert next(row[1] for row in rows if row[0] == "switched-off") == "Off"
+
+
 FAILURES = [
     (["deploy", "/nowhere"], "/nowhere"),
     (["service", "get", "nothing"], "nothing"),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import io
 import json
 import threading
+import zipfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -24,17 +26,22 @@ REFUSED_TOKEN = "refused"
 class Fake:
     """What the gateway knows, and what it is to do wrong.
 
+    configs     the configuration that each upload brought
+    archive     is given as the source in place of what was uploaded
     states      of versions by name and number, where they are not Built
     requests    (method, path, body) of every request
-    conflicts   so many PUTs are answered 412
+    conflicts   so many PUTs and uploads are answered 412
     drops       so many requests of a method are dropped: the connection is closed once the request has been read
     fails       the build of the next upload fails with this message
+    log_cuts    so many build logs are cut after their first line
     page        paths that end so are answered with a page, as by a proxy in between
     """
 
     resources: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
     api_keys: list[dict[str, Any]] = field(default_factory=list)
     uploads: dict[str, list[bytes]] = field(default_factory=dict)
+    configs: list[dict[str, Any]] = field(default_factory=list)
+    archive: bytes = b""
     states: dict[str, dict[int, str]] = field(default_factory=dict)
     requests: list[tuple[str, str, bytes]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
@@ -44,6 +51,7 @@ class Fake:
     fails: str = ""
     invoke_status: int = 200
     url: str = ""
+    log_cuts: int = 0
     page: str = "?"
 
     def sent(self, method: str, ending: str) -> list[bytes]:
@@ -73,6 +81,9 @@ def application(fake: Fake) -> web.Application:
     app.router.add_delete(base + "/{name}", handlers.delete)
     app.router.add_post(base + "/{name}/upload", handlers.upload)
     app.router.add_get(base + "/{name}/versions", handlers.versions)
+    app.router.add_get(base + "/{name}/source", handlers.source)
+    app.router.add_get(base + "/{name}/versions/{version}", handlers.version)
+    app.router.add_get(base + "/{name}/versions/{version}/source", handlers.source)
     app.router.add_post(base + "/{name}/versions/{version}/activate", handlers.activate)
     app.router.add_get(base + "/{name}/versions/{version}/build-log", handlers.build_log)
     app.router.add_post(base + "/{name}/invoke", handlers.invoke)
@@ -176,10 +187,7 @@ class _Handlers:
 
     async def put(self, request: web.Request) -> web.Response:
         resource = self._found(request)
-        if self._fake.conflicts:
-            self._fake.conflicts -= 1
-            resource["generation"] += 1
-            resource["observed_generation"] += 1
+        self._disturb(resource)
         _check_unchanged(request, resource)
         resource.update(json.loads(await request.read()))
         _next_generation(resource)
@@ -192,24 +200,47 @@ class _Handlers:
 
     async def upload(self, request: web.Request) -> web.Response:
         resource = self._found(request)
-        data = await request.read()
+        config, data = await _form(request)
+        self._fake.configs.append(config)
+        self._disturb(resource)
+        _check_unchanged(request, resource)
         uploads = self._fake.uploads.setdefault(resource["name"], [])
         if not uploads or uploads[-1] != data:
             uploads.append(data)
-            _next_generation(resource)
-        version = len(uploads)
+        elif not config:
+            return _uploaded(data, len(uploads))
+        resource.update(config)
+        if request.query.get("activate") == "false":
+            self._fake.states.setdefault(resource["name"], {})[len(uploads)] = "Failed" if self._fake.fails else "Built"
+            return _uploaded(data, len(uploads))
+        _next_generation(resource)
         if self._fake.fails:
             resource |= {"phase": "Failed", "message": self._fake.fails}
         else:
-            resource |= {"phase": "Ready", "message": "", "active_version": version}
-        return web.json_response(
-            {
-                "message": "build queued",
-                "phase": "Pending",
-                "version": version,
-                "code_sha256": hashlib.sha256(data).hexdigest(),
-            }
-        )
+            resource |= {"phase": "Ready", "message": "", "active_version": len(uploads)}
+        return _uploaded(data, len(uploads))
+
+    def _disturb(self, resource: dict[str, Any]) -> None:
+        """Somebody else changes the resource first."""
+        if self._fake.conflicts:
+            self._fake.conflicts -= 1
+            resource["generation"] += 1
+            resource["observed_generation"] += 1
+
+    async def version(self, request: web.Request) -> web.Response:
+        resource, number = self._found(request), int(request.match_info["version"])
+        return web.json_response(_version(number, self._fake.states[resource["name"]].get(number, "Built"), resource))
+
+    async def source(self, request: web.Request) -> web.Response:
+        resource = self._found(request)
+        uploads = self._fake.uploads.get(resource["name"], [])
+        number = int(request.match_info.get("version", resource["active_version"] or 0))
+        if not 0 < number <= len(uploads):
+            raise Refusal(404, "NOT_FOUND", f"version not found: {number}")
+        archive = self._fake.archive or uploads[number - 1]
+        if request.headers["Accept"] == "application/zip":
+            return web.Response(body=archive, content_type="application/zip")
+        return web.json_response(_source(number, archive, resource))
 
     async def versions(self, request: web.Request) -> web.Response:
         resource = self._found(request)
@@ -236,6 +267,9 @@ class _Handlers:
         await answer.prepare(request)
         for line in (f"building version {request.match_info['version']}", self._fake.fails or "built"):
             await answer.write(f"{line}\n".encode())
+            if self._fake.log_cuts:
+                self._fake.log_cuts -= 1
+                return _cut(request)
         await answer.write_eof()
         return answer
 
@@ -275,6 +309,36 @@ def _kind(request: web.Request) -> str:
 
 def _etag(resource: dict[str, Any]) -> str:
     return f'"0a1b2c3d-{resource["generation"]}"'
+
+
+async def _form(request: web.Request) -> tuple[dict[str, Any], bytes]:
+    """Configuration and archive of an upload."""
+    if request.content_type == "application/zip":
+        return {}, await request.read()
+    boundary = request.headers["Content-Type"].partition("boundary=")[2]
+    config: dict[str, Any] = {}
+    code = b""
+    for part in (await request.read()).split(f"--{boundary}".encode())[1:-1]:
+        head, _, content = part.partition(b"\r\n\r\n")
+        if b'name="config"' in head:
+            config = json.loads(content)
+        elif b'name="code"' in head:
+            code = content.removesuffix(b"\r\n")
+    return config, code
+
+
+def _uploaded(data: bytes, version: int) -> web.Response:
+    digest = hashlib.sha256(data).hexdigest()
+    return web.json_response({"message": "build queued", "phase": "Pending", "version": version, "code_sha256": digest})
+
+
+def _source(number: int, archive: bytes, resource: dict[str, Any]) -> dict[str, Any]:
+    with zipfile.ZipFile(io.BytesIO(archive)) as opened:
+        files = [
+            {"path": name, "size": len(opened.read(name)), "encoding": "utf-8", "content": opened.read(name).decode()}
+            for name in opened.namelist()
+        ]
+    return {"version": number, "entrypoint": resource["entrypoint"], "files": files, "truncated": False}
 
 
 def _check_unchanged(request: web.Request, resource: dict[str, Any]) -> None:

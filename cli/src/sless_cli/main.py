@@ -26,6 +26,7 @@ COMMANDS = {
     "versions": "List the versions of a function or service, newest first.",
     "activate": "Let a built version serve, older or newer.",
     "rollback": "Go back to the built version before the one that serves.",
+    "source": "Show or save the code of a function or service, as it was uploaded.",
     "completion": "Print a shell's completion script, for bash, zsh or fish.",
 }
 _DEBUG = "--debug"

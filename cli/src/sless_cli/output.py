@@ -10,6 +10,9 @@ from dataclasses import dataclass
 
 import click
 
+# How lines of a build log begin that people should see at once.
+_STYLES = {"error: ": "bold red", "warning: ": "yellow"}
+
 JSON = "json"
 TABLE = "table"
 
@@ -48,10 +51,12 @@ def note(text: str) -> None:
 class Progress:
     """step  shows what is being done now, where a person watches
     line  writes a line that stays, on stderr
+    log   as `line`, a line of a build log: on a terminal, what went wrong stands out
     """
 
     step: Callable[[str], None]
     line: Callable[[str], None]
+    log: Callable[[str], None]
 
 
 @contextmanager
@@ -61,11 +66,25 @@ def progress(*, watched: bool = True) -> Iterator[Progress]:
 
     console = Console(stderr=True, highlight=False, markup=False, emoji=False)
     if not (watched and console.is_terminal):
-        yield Progress(step=lambda _text: None, line=note)
+        yield Progress(step=lambda _text: None, line=note, log=note)
         return
+    emphasis = _Emphasis()
     with console.status("") as status:
         yield Progress(
             step=lambda text: status.update(f"{text} …"),
             # Through the console, so that it does not run into the step that is shown.
             line=lambda text: console.print(text, soft_wrap=True),
+            log=lambda text: console.print(text, soft_wrap=True, style=emphasis.of(text)),
         )
+
+
+class _Emphasis:
+    """How lines of a build log look: what went wrong stands out, with the lines that are quoted below it."""
+
+    def __init__(self) -> None:
+        self._style = ""
+
+    def of(self, line: str) -> str:
+        if not line.startswith(" "):
+            self._style = next((style for start, style in _STYLES.items() if line.startswith(start)), "")
+        return self._style

@@ -12,7 +12,7 @@ from sless_cli.errors import DeployFailed, NotFound
 from sless_cli.transport import Answer
 
 WAIT_SEC = 900.0
-_POLL_SEC = 0.2
+POLL_SEC = 0.2
 _ERROR = "error: "
 
 
@@ -77,7 +77,7 @@ def settled(api: Api, path: str, version: int, shown: Sequence[str] = ()) -> Map
             raise DeployFailed(
                 f"{resource['name']} is still {resource['phase']} after {WAIT_SEC:g} s: {resource['message']}"
             )
-        api.sleep(_POLL_SEC)
+        api.sleep(POLL_SEC)
 
 
 def _failure(resource: Mapping[str, Any], version: int, shown: Sequence[str]) -> str:

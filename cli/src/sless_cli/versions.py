@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sless_cli.api import Api, ApiError
-from sless_cli.errors import CliError
-from sless_cli.resources import Found, settled
+from sless_cli.errors import CliError, DeployFailed
+from sless_cli.resources import POLL_SEC, WAIT_SEC, Found, settled
 
 BUILT = "Built"
+_UNDER_WAY = frozenset({"Pending", "Building"})
 
 
 def versions_of(api: Api, found: Found) -> list[dict[str, Any]]:
     """All versions, newest first, in the API's shape."""
     listed: list[dict[str, Any]] = api.call("GET", f"{found.path}/versions").json()
     return listed
+
+
+def ended(api: Api, found: Found, version: int) -> Mapping[str, Any]:
+    """A version whose build is over. Raises DeployFailed when that takes too long."""
+    until = time.monotonic() + WAIT_SEC
+    while True:
+        made: Mapping[str, Any] = api.call("GET", f"{found.path}/versions/{version}").json()
+        if made["state"] not in _UNDER_WAY:
+            return made
+        if time.monotonic() > until:
+            raise DeployFailed(f"version {version} of {found.resource['name']} is still not built: {made['message']}")
+        api.sleep(POLL_SEC)
 
 
 def version_before(versions: Sequence[Mapping[str, Any]], name: str) -> tuple[int, int]:

@@ -42,11 +42,12 @@ def _deploy(context: Context, code: Path) -> str:
     # Only where something is deployed: loading an HTTP client takes longer than all else here.
     from sless_cli.api import Api
     from sless_cli.commands.deploy import deploy_watched
-    from sless_cli.deployment import Wishes, plan
+    from sless_cli.deployment import Extent
+    from sless_cli.planning import Wishes, plan
     from sless_cli.source import read_source
 
     with Api(context) as api:
-        deployed = deploy_watched(api, plan(read_source(code), Wishes()), wait=True)
+        deployed = deploy_watched(api, plan(read_source(code), Wishes()), Extent())
     return deployed.address
 
 
