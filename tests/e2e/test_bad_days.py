@@ -164,6 +164,28 @@ def _alive(pid: int) -> bool:
     return state != "Z"
 
 
+def test_the_last_good_version_serves_on_after_a_restart_when_the_newest_cannot_be_started(tmp_path: Path) -> None:
+    platform = Platform(tmp_path, tmp_path / "data", {})
+    platform.up()
+    try:
+        user = platform.user()
+        user.deploy("proven", HANDLER, env_vars={"A": "1"})
+        failed = user.upload("proven", {"handler.py": "import nothing_like_this\n\ndef handle(event):\n    return 1\n"})
+        assert failed.status_code == 422
+        assert user.fn("proven").json()["version"] == "1"
+        platform.down()
+        platform.up()
+
+        until(lambda: answers(user, "proven"), "calls to succeed", WELL_AGAIN_SEC)
+
+        assert user.fn("proven").json()["version"] == "1"
+        settled = user.settled("proven")
+        assert (settled["phase"], settled["active_version"]) == ("Failed", 1)
+        assert "nothing_like_this" in settled["message"]
+    finally:
+        platform.down()
+
+
 def test_a_second_start_on_the_same_folder_is_refused(fragile: Platform) -> None:
     refused = fragile.sless("up", "--detach", "--port", "0", "--data", str(fragile.data), check=False)
 

@@ -132,6 +132,7 @@ class MemoryRegistry:
     def __init__(self) -> None:
         self.functions: dict[str, Function] = {}
         self.workloads: dict[str, Workload] = {}
+        self.served: dict[str, Workload] = {}
         self.reports: list[tuple[str, Outcome]] = []
         self.finalized: list[str] = []
         self.asked = 0
@@ -212,7 +213,9 @@ class MemoryRegistry:
             raise self.defects.pop()
         if function_uid not in self.workloads:
             raise WorkloadNotFound(f"there is no function with uid {function_uid}")
-        return replace(self.workloads[function_uid], revision=self._revision)
+        workload, served = self.workloads[function_uid], self.served.get(function_uid)
+        differs = served is not None and served.template != workload.template
+        return replace(workload, revision=self._revision, serving=served if differs else None)
 
     async def report_status(self, function_uid: str, outcome: Outcome) -> bool:
         """See Registry."""
@@ -221,6 +224,8 @@ class MemoryRegistry:
         if function is None or function.deleted or function.generation != outcome.generation:
             return False
         self.reports.append((function_uid, outcome))
+        if outcome.phase is Phase.READY:
+            self.served[function_uid] = self.workloads[function_uid]
         if outcome.phase is not Phase.DEPLOYING:
             self.workloads[function_uid] = replace(self.workloads[function_uid], deploying=False)
             self._change(function_uid, deploying=False, failed=outcome.phase is Phase.FAILED)

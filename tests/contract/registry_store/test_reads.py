@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from sless_registry.domain import lifecycle
 from sless_registry.domain.record import Changes, Record, changes
-from sless_registry.domain.resources import Kind
+from sless_registry.domain.resources import Kind, Served
 from sless_registry.ports import ResourceType, Store
 
 from tests.support.registry_domain import NAMESPACE, NOW, a_configuration, a_record, at, serving, uploaded
@@ -72,7 +72,8 @@ async def test_a_workload_is_read_at_one_moment(store: Store) -> None:
 
     assert source is not None
     assert source.function == replace(record.function, revision=1)
-    assert source.version == replace(record.versions[0], revision=1)
+    assert source.version == source.serving == replace(record.versions[0], revision=1)
+    assert source.function.served == Served(2, record.function.configuration)
     assert (source.namespace_number, source.revision) == (namespace.number, 1)
 
 
@@ -80,7 +81,7 @@ async def test_a_workload_without_a_version_or_a_namespace_says_so(store: Store)
     await put(store, named("a"))
     source = await store.workload(named("a").function.uid)
     assert source is not None
-    assert (source.version, source.namespace_number) == (None, 0)
+    assert (source.version, source.serving, source.namespace_number) == (None, None, 0)
 
     await put(store, lifecycle.deleted(named("b"), at(1)))
     assert await store.workload(named("b").function.uid) is None

@@ -384,6 +384,27 @@ async def test_every_part_of_a_workload_shows_in_its_template(registry: RunningR
     assert len(set(templates)) == len(templates) == 7
 
 
+async def test_a_workload_tells_what_served_last_when_it_is_something_else(registry: RunningRegistry) -> None:
+    function = await registry.deployed(env_vars={"A": "1"}, secret_env={"S": pb.SecretValue(value="old")})
+    served = await workload(registry, function)
+    assert not served.HasField("serving")
+    await update(registry, "memory_mb", "secret_env", memory_mb=256, secret_env={"S": pb.SecretValue(value="new")})
+    await registry.built((await registry.upload(code="2")).version)
+
+    newest = await workload(registry, function)
+
+    assert (newest.version, newest.memory_mb, dict(newest.environment)) == (2, 256, {"A": "1", "S": "new"})
+    serving = newest.serving
+    assert (serving.version, serving.memory_mb, dict(serving.environment)) == (1, 128, {"A": "1", "S": "old"})
+    assert (serving.template, serving.generation) == (served.template, served.generation)
+    assert list(serving.layers) == list(served.layers)
+    assert await registry.report(function, pb.PHASE_FAILED)
+    assert (await workload(registry, function)).serving.template == served.template
+    await update(registry, "memory_mb", memory_mb=512)
+    assert await registry.report(function)
+    assert not (await workload(registry, function)).HasField("serving")
+
+
 @pytest.mark.fault(6)
 async def test_the_template_stays_when_no_instance_must_be_replaced(registry: RunningRegistry) -> None:
     function = await registry.deployed(env_vars={name: name for name in "ABCDEFGH"})

@@ -320,6 +320,44 @@ def test_a_successor_keeps_the_old_generation_serving_after_the_new_one_failed()
     play(scenario)
 
 
+async def failed_after_serving(world: World) -> None:
+    """A function whose template "a" served before its newest generation, "b", could not be started."""
+    world.registry.put("f")
+    await world.ready("f")
+    world.probes.verdict = lambda handle: not_loadable() if handle.template == "b" else "ready"
+    world.registry.put("f", template="b")
+    await world.until(lambda: world.registry.outcomes("f")[-1].phase is Phase.FAILED)
+
+
+def test_a_successor_scales_what_serves_on_after_the_newest_generation_failed() -> None:
+    async def scenario(world: World) -> None:
+        await failed_after_serving(world)
+        await world.restart()
+        await world.until(lambda: world.invoker.resets == 2)
+        limit = world.registry.workloads["f"].limits.concurrency
+        await world.ensure("f", 2 * limit)
+        await world.until(lambda: len(world.machine.alive("f", template="a")) == 2)
+        await world.until(lambda: world.invoker.serving("f") == set(world.machine.alive("f", template="a")))
+
+    play(scenario)
+
+
+def test_what_served_serves_again_after_all_was_restarted_when_the_newest_generation_failed() -> None:
+    async def scenario(world: World) -> None:
+        await failed_after_serving(world)
+        await world.kill()
+        for instance_id in world.machine.alive("f"):
+            world.crash(instance_id)
+        world.start()
+        await world.until(lambda: world.invoker.resets == 2)
+        await world.ensure("f")
+        await world.until(lambda: world.invoker.serving("f"))
+        assert world.invoker.serving("f") == set(world.machine.alive("f", template="a"))
+        assert world.registry.outcomes("f")[-1].phase is Phase.FAILED
+
+    play(scenario)
+
+
 def test_a_successor_stops_what_belongs_to_nobody() -> None:
     async def scenario(world: World) -> None:
         world.registry.put("gone", least=1)

@@ -74,10 +74,14 @@ class FunctionAt:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadSource:
-    """All that a workload is made of, read at one moment. `namespace_number` 0: the namespace is gone."""
+    """All that a workload is made of, read at one moment: with the version that should serve and the one that does.
+
+    `namespace_number` 0: the namespace is gone.
+    """
 
     function: Function
     version: Version | None
+    serving: Version | None
     namespace_number: int
     revision: int
 

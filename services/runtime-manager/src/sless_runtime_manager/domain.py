@@ -65,6 +65,7 @@ class Workload:
     deploying         whether the outcome of the generation waits for a deployment.
     revision          the registry's revision in which this was read.
     traceparent       W3C traceparent of the request that made the generation; "": it had none.
+    serving           what served last, when its template is another one; None when it is not, or not known.
     """
 
     function_uid: str
@@ -84,6 +85,7 @@ class Workload:
     deploying: bool
     revision: int
     traceparent: str = ""
+    serving: Workload | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sless_registry.domain.drafts import SecretDraft
-from sless_registry.domain.resources import Function, Secret
+from sless_registry.domain.resources import Configuration, Secret
 from sless_registry.errors import InvalidField
 from sless_registry.ports import Sealer
 
@@ -29,11 +29,11 @@ class SecretWriter:
         return self.sealer.seal(draft.value, context=context)
 
 
-def revealed(sealer: Sealer, function: Function) -> dict[str, str]:
-    """The values of a function's secret variables."""
+def revealed(sealer: Sealer, function_uid: str, configuration: Configuration) -> dict[str, str]:
+    """The values of the secret variables in a configuration of the function."""
     return {
-        name: sealer.open(secret, context=_context(function.uid, name))
-        for name, secret in function.configuration.secret_env.items()
+        name: sealer.open(secret, context=_context(function_uid, name))
+        for name, secret in configuration.secret_env.items()
     }
 
 

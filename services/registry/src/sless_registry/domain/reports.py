@@ -8,7 +8,7 @@ from typing import Final
 
 from sless_registry.domain.lifecycle import deploying
 from sless_registry.domain.record import Record
-from sless_registry.domain.resources import BuildError, Function, Phase, Version, VersionState
+from sless_registry.domain.resources import BuildError, Function, Phase, Served, Version, VersionState
 
 MESSAGE_CHARS: Final = 8_192
 """The most of a message that is kept: its end, where a log says what went wrong."""
@@ -126,11 +126,11 @@ def _progressed(record: Record, message: str) -> Record | None:
 
 
 def _serving(record: Record, number: int, now: datetime) -> Record:
-    """The record with this version as the one that serves."""
-    function = record.function
+    """The record with this version as the one that serves, in the newest generation."""
+    function = replace(record.function, served=Served(record.function.generation, record.function.configuration))
     version = record.version(number)
     if function.active_version == number or version is None:
-        return record
+        return record if version is None else record.with_function(function)
     was = record.version(function.active_version)
     flags = [replace(version, active=True), *([replace(was, active=False)] if was is not None else [])]
     serving = replace(function, active_version=number, image_ref=version.image_ref, has_served=True, updated_at=now)

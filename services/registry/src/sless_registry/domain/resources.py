@@ -97,6 +97,14 @@ class Configuration:
 
 
 @dataclass(frozen=True, slots=True)
+class Served:
+    """A generation that was reported to serve, and its configuration."""
+
+    generation: int
+    configuration: Configuration
+
+
+@dataclass(frozen=True, slots=True)
 class Function:
     """A function or service.
 
@@ -108,6 +116,7 @@ class Function:
     active_version       the version that serves; 0: none.
     failed_build         the version whose failed build is the newest generation's outcome; 0: it is not a failed build.
     last_version         the highest number that a version was ever given.
+    served               the newest generation that `active_version` has served in; None: none, or it is not known.
     traceparent          W3C traceparent of the request that made the newest generation; "": it had none.
     revision             the registry's revision in which this state was written; 0: not written yet.
     """
@@ -133,6 +142,7 @@ class Function:
     has_served: bool = False
     last_built_at: datetime | None = None
     deleted_at: datetime | None = None
+    served: Served | None = None
     traceparent: str = ""
     revision: int = 0
 

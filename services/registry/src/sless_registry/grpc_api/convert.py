@@ -130,18 +130,19 @@ def to_workload(workload: Workload) -> pb.Workload:
         namespace_number=workload.namespace_number,
         name=function.name,
         kind=KINDS[function.kind],
-        generation=function.generation,
-        version=function.desired_version,
+        generation=workload.generation,
+        version=workload.number,
         runtime=workload.runtime,
         entrypoint=workload.entrypoint,
         layers=() if workload.version is None else workload.version.layers,
-        memory_mb=function.configuration.memory_mb,
+        memory_mb=workload.configuration.memory_mb,
         environment=workload.environment,
-        replicas=_replicas(function.configuration.replicas),
+        replicas=_replicas(workload.configuration.replicas),
         template=workload.template,
         revision=workload.revision,
         deploying=function.deploying,
         traceparent=function.traceparent,
+        serving=None if workload.serving is None else to_workload(workload.serving),
     )
 
 

@@ -146,4 +146,5 @@ def _workload(workload: registry_pb2.Workload) -> Workload:
         deploying=workload.deploying,
         revision=workload.revision,
         traceparent=workload.traceparent,
+        serving=_workload(workload.serving) if workload.HasField("serving") else None,
     )

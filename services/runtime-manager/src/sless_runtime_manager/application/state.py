@@ -60,6 +60,7 @@ class FunctionState:
         if known is not None and known.generation != workload.generation:
             self._failed = False  # Somebody has asked anew, be it for the same.
         self.workload = workload
+        self._remember_what_served(workload)
         self._forget_templates()
 
     def note_demand(self, source: str, concurrency: int, now: datetime) -> None:
@@ -101,7 +102,9 @@ class FunctionState:
 
     def note_adopted(self, instances: Sequence[Instance], now: datetime) -> None:
         """These run and are ready, started by an earlier process of this service; the best of them go on serving."""
-        self.serving = self._best_template(instances)
+        self.serving = self._best_template(instances) or self.serving
+        if self._proven is not None and self._proven.template != self.serving:
+            self._proven = None
         serving = [instance for instance in instances if instance.template == self.serving]
         calls = sum(instance.serving.max_concurrency for instance in serving)
         self._demand.note(UNKNOWN_SOURCE, calls, now)
@@ -218,6 +221,12 @@ class FunctionState:
     def _forget_templates(self) -> None:
         newest = "" if self.workload is None else self.workload.template
         self._restarts = {key: value for key, value in self._restarts.items() if key in (newest, self.serving)}
+
+    def _remember_what_served(self, workload: Workload) -> None:
+        """A process that has just begun learns what earlier ones had running: that goes on when the newest can't be started."""
+        served = workload.serving
+        if served is not None and self._proven is None and self.serving in ("", served.template):
+            self._proven, self.serving = served, served.template
 
     def _fails_its_generation(self, template: str, others: Iterable[Instance]) -> bool:
         """Whether a start that failed speaks for the whole generation, not for a bad moment of one that has served."""

@@ -75,6 +75,7 @@ class MemoryStore:
         return WorkloadSource(
             function=function,
             version=tables.record(function).version(function.desired_version),
+            serving=tables.record(function).version(function.active_version),
             namespace_number=0 if namespace is None else namespace.number,
             revision=tables.revision,
         )

@@ -18,6 +18,7 @@ from sless_registry.domain.resources import (
     Phase,
     Replicas,
     Secret,
+    Served,
     Version,
     VersionState,
 )
@@ -27,8 +28,8 @@ Row = Mapping[str, Any]
 
 _FUNCTION_FIELDS = tuple(field.name for field in fields(Function))
 _VERSION_FIELDS = tuple(field.name for field in fields(Version))
-_NEWER_FIELDS = frozenset({"traceparent"})
-"""Texts that answers lack which were stored by a release before."""
+_NEWER_FIELDS: Mapping[str, Any] = {"traceparent": "", "served": None}
+"""What answers lack which were stored by a release before, and what stands for it."""
 
 
 def namespace(row: Row) -> Namespace:
@@ -38,11 +39,13 @@ def namespace(row: Row) -> Namespace:
 
 def function(row: Row) -> Function:
     """The function of a row, or of what function_row made."""
-    values = {name: row.get(name, "") if name in _NEWER_FIELDS else row[name] for name in _FUNCTION_FIELDS}
+    values = {name: _field(row, name) for name in _FUNCTION_FIELDS}
     values |= _times(row, "last_built_at", "created_at", "updated_at", "deleted_at")
     values["kind"] = Kind(row["kind"])
     values["phase"] = Phase(row["phase"])
     values["configuration"] = _configuration(row["configuration"])
+    served = values["served"]
+    values["served"] = None if served is None else Served(served["generation"], _configuration(served["configuration"]))
     return Function(**values)
 
 
@@ -51,12 +54,18 @@ def function_row(function: Function) -> dict[str, Any]:
     row = {name: getattr(function, name) for name in _FUNCTION_FIELDS}
     row |= _texts(row, "last_built_at", "created_at", "updated_at", "deleted_at")
     row["configuration"] = _configuration_object(function.configuration)
+    served = function.served
+    row["served"] = (
+        None
+        if served is None
+        else {"generation": served.generation, "configuration": _configuration_object(served.configuration)}
+    )
     return row
 
 
 def version(row: Row) -> Version:
     """The version of a row, or of what version_row made."""
-    values = {name: row.get(name, "") if name in _NEWER_FIELDS else row[name] for name in _VERSION_FIELDS}
+    values = {name: _field(row, name) for name in _VERSION_FIELDS}
     values |= _times(row, "created_at", "build_started_at", "build_finished_at")
     values["state"] = VersionState(row["state"])
     values["layers"] = tuple(row["layers"])
@@ -99,6 +108,10 @@ def answer_row(stored: StoredAnswer) -> dict[str, Any]:
         "answer": told,
         "created_at": stored.created_at.isoformat(),
     }
+
+
+def _field(row: Row, name: str) -> Any:
+    return row.get(name, _NEWER_FIELDS[name]) if name in _NEWER_FIELDS else row[name]
 
 
 def _times(row: Row, *names: str) -> dict[str, Any]:

@@ -44,10 +44,12 @@ SELECT * FROM versions WHERE function_uid = $1 AND ($2 = 0 OR number < $2) ORDER
 
 # One statement, so that all of it is read at one moment.
 WORKLOAD: Final = """
-SELECT r.value AS read_revision, coalesce(n.number, 0) AS namespace_number, to_jsonb(v) AS version, f.*
+SELECT r.value AS read_revision, coalesce(n.number, 0) AS namespace_number, to_jsonb(v) AS version,
+       to_jsonb(s) AS serving, f.*
 FROM revision AS r
 JOIN functions AS f ON f.uid = $1 AND f.deleted_at IS NULL
 LEFT JOIN versions AS v ON v.function_uid = f.uid AND v.number = f.desired_version
+LEFT JOIN versions AS s ON s.function_uid = f.uid AND s.number = f.active_version
 LEFT JOIN namespaces AS n ON n.name = f.namespace
 """
 
@@ -148,11 +150,12 @@ WITH next AS (
     INSERT INTO functions (
         uid, namespace, name, kind, configuration, generation, observed_generation, phase, message, code_version,
         pending_version, desired_version, active_version, failed_build, last_version, image_ref, has_served,
-        last_built_at, created_at, updated_at, deleted_at, traceparent, revision)
+        last_built_at, created_at, updated_at, deleted_at, served, traceparent, revision)
     SELECT
         f.uid, f.namespace, f.name, f.kind, f.configuration, f.generation, f.observed_generation, f.phase, f.message,
         f.code_version, f.pending_version, f.desired_version, f.active_version, f.failed_build, f.last_version,
-        f.image_ref, f.has_served, f.last_built_at, f.created_at, f.updated_at, f.deleted_at, f.traceparent, next.value
+        f.image_ref, f.has_served, f.last_built_at, f.created_at, f.updated_at, f.deleted_at, f.served, f.traceparent,
+        next.value
     FROM next, jsonb_populate_recordset(NULL::functions, $1) AS f
     ON CONFLICT (uid) DO UPDATE SET
         configuration = excluded.configuration, generation = excluded.generation,
@@ -161,7 +164,8 @@ WITH next AS (
         desired_version = excluded.desired_version, active_version = excluded.active_version,
         failed_build = excluded.failed_build, last_version = excluded.last_version, image_ref = excluded.image_ref,
         has_served = excluded.has_served, last_built_at = excluded.last_built_at, updated_at = excluded.updated_at,
-        deleted_at = excluded.deleted_at, traceparent = excluded.traceparent, revision = excluded.revision
+        deleted_at = excluded.deleted_at, served = excluded.served, traceparent = excluded.traceparent,
+        revision = excluded.revision
 ), put_versions AS (
     INSERT INTO versions (
         uid, function_uid, namespace, name, number, code_sha256, size_bytes, runtime, entrypoint, created_by,

@@ -67,8 +67,8 @@ class PostgresStore:
         row = await self._row(statements.WORKLOAD, function_uid)
         if row is None:
             return None
-        version = None if row["version"] is None else rows.version(row["version"])
-        return WorkloadSource(rows.function(row), version, row["namespace_number"], row["read_revision"])
+        version, serving = (None if row[name] is None else rows.version(row[name]) for name in ("version", "serving"))
+        return WorkloadSource(rows.function(row), version, serving, row["namespace_number"], row["read_revision"])
 
     async def switching_off(self) -> Sequence[Function]:
         """See ports.Store."""
