@@ -8,7 +8,7 @@ from runtimes.contract.harness import RUNTIMES, RuntimeUnderTest
 from runtimes.contract.instances import Instances
 
 
-@pytest.fixture(scope="session", params=RUNTIMES, ids=lambda runtime: runtime.name)
+@pytest.fixture(scope="session", params=RUNTIMES, ids=lambda runtime: f"{runtime.name}-{runtime.way}")
 def runtime(request: pytest.FixtureRequest) -> RuntimeUnderTest:
     found = request.param
     assert isinstance(found, RuntimeUnderTest)

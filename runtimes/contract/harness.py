@@ -18,13 +18,14 @@ HERE = Path(__file__).resolve().parent
 class RuntimeUnderTest:
     """How one runtime is started for a fixture handler.
 
-    `command` is the program; `fixtures` the folder of its handlers, where the logical name `echo` stands for the
-    entrypoint `echo.handle`.
+    `name` is what it says in HELLO, `way` how it is started; `command` is the program; `fixtures` the folder of its
+    handlers, where the logical name `echo` stands for the entrypoint `echo.handle`.
     """
 
     name: str
     command: tuple[str, ...]
     fixtures: Path
+    way: str = "executed"
 
 
 def _python() -> str:
@@ -34,11 +35,18 @@ def _python() -> str:
     return shutil.which("python3.11") or os.path.realpath(sys.executable)
 
 
+_MAIN = str(HERE.parent / "python3.11" / "main.py")
 RUNTIMES = (
     RuntimeUnderTest(
         name="python3.11",
-        command=(_python(), "-I", "-S", str(HERE.parent / "python3.11" / "main.py")),
+        command=(_python(), "-I", "-S", _MAIN),
         fixtures=HERE / "fixtures" / "python3.11",
+    ),
+    RuntimeUnderTest(
+        name="python3.11",
+        command=(_python(), "-I", "-S", str(HERE / "loaded_ahead.py"), _MAIN),
+        fixtures=HERE / "fixtures" / "python3.11",
+        way="loaded-ahead",
     ),
 )
 

@@ -99,7 +99,7 @@ def test_an_instance_killed_by_hand_is_replaced_within_seconds(fragile: Platform
     user = fragile.user()
     user.deploy("drift", "import os, uuid\nID = uuid.uuid4().hex\n\ndef handle(event):\n    return ID\n")
     before = user.fn("drift").text
-    victim = _process_of(user, "drift")
+    victim = user.platform.program_of(user.namespace, "drift")
 
     os.kill(victim, signal.SIGKILL)
 
@@ -109,18 +109,6 @@ def test_an_instance_killed_by_hand_is_replaced_within_seconds(fragile: Platform
 def _instance_answers(user: User, not_this: str) -> bool | None:
     answer = user.fn("drift")
     return (answer.status_code == 200 and answer.text != not_this) or None
-
-
-def _process_of(user: User, name: str) -> int:
-    wanted = {f"SLESS_NAMESPACE={user.namespace}".encode(), f"SLESS_FUNCTION={name}".encode()}
-    for process in Path("/proc").iterdir():
-        try:
-            environ = (process / "environ").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if wanted <= set(environ):
-            return int(process.name)
-    raise AssertionError(f"no process of {name}")
 
 
 def test_after_kill_9_of_everything_it_starts_again_with_nothing_lost() -> None:

@@ -303,13 +303,20 @@ class Launcher:
 
 @contextmanager
 def running_launcher(
-    under: Conditions, *, keep: Path | None = None, socket_path: Path | None = None
+    under: Conditions,
+    *,
+    keep: Path | None = None,
+    socket_path: Path | None = None,
+    changes: Mapping[str, str] | None = None,
 ) -> Iterator[Launcher]:
-    """A launcher under these conditions; `keep` is the folder of one that ran before, `socket_path` where that one listened."""
+    """A launcher under these conditions; `keep` is the folder of one that ran before, `socket_path` where that one listened.
+
+    `changes`: constants of its zygotes (nursery.py), `NAME = value` by what stands there otherwise.
+    """
     base = keep or Path(tempfile.mkdtemp(prefix="sl-", dir="/tmp"))
     try:
         if keep is None:
-            _lay_out(base, under)
+            _lay_out(base, under, changes or {})
         path = socket_path or base / f"launcher-{next(_NUMBERS)}.sock"
         path.unlink(missing_ok=True)
         with _given_groups(under) as first:
@@ -330,8 +337,12 @@ def running_launcher(
                 _is_removed(parent / "sless" / cgroup_search.escaped(str(base / "run")))
 
 
-def _lay_out(base: Path, under: Conditions) -> None:
+def _lay_out(base: Path, under: Conditions, changes: Mapping[str, str]) -> None:
     shutil.copytree(LAUNCHER, base / "launcher", ignore=shutil.ignore_patterns("__pycache__"))
+    for present, wanted in changes.items():
+        path = base / "launcher" / "nursery.py"
+        assert present in path.read_text(), present
+        path.write_text(path.read_text().replace(present, wanted))
     (base / "data").mkdir(mode=0o700)
     (base / "data" / "secrets.json").write_text('{"password": "platform-secret"}')
     (base / "data" / "secrets.json").chmod(0o600)

@@ -35,7 +35,7 @@ from tests.support.registry import NAMESPACE, SUB, RunningRegistry
 
 SERVICE = "runtime-manager"
 LIMIT_SEC = 60
-RUNTIMES = Path(__file__).parents[2] / "runtimes"
+RUNTIME = Path(__file__).parents[2] / "runtimes" / "python3.11"
 
 
 async def until(condition: Callable[[], Any], what: str, limit_sec: float = LIMIT_SEC) -> None:
@@ -110,7 +110,6 @@ class Place:
             "SLESS_LAUNCHER_SOCKET": self.launcher.socket,
             "SLESS_RUN_DIR": self.launcher.run,
             "SLESS_LAYERS_DIR": self.launcher.data / "layers",
-            "SLESS_RUNTIMES_DIR": RUNTIMES,
             "SLESS_PYTHON311": python311(),
             "SLESS_LOGS_DIR": self.folder / "logs",
             **self.variables,
@@ -119,7 +118,7 @@ class Place:
         return {"PATH": os.defpath, **{name: str(value) for name, value in values.items()}}
 
     def layer(self, files: dict[str, str]) -> str:
-        """A code layer, unpacked; its digest."""
+        """A layer, unpacked; its digest."""
         digest = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
         for name, text in files.items():
             path = self.launcher.data / "layers" / digest / name
@@ -136,9 +135,9 @@ class Place:
 
     async def upload(self, name: str, code: str) -> None:
         """One more version, built."""
-        layer = self.layer({"handler.py": code})
+        runtime = self.layer({str(path.relative_to(RUNTIME)): path.read_text() for path in RUNTIME.rglob("*.py")})
         version = (await self.registry.upload(name, code)).version
-        await self.registry.built(version, layers=[layer])
+        await self.registry.built(version, layers=[runtime, self.layer({"handler.py": code})])
 
     async def update(self, name: str, **fields: Any) -> None:
         """Change configuration."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import http.client
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from urllib.parse import urlsplit
 
-from tests.bench.figures.processes import bare_start_ms, descendants
+from tests.bench.figures.processes import bare_start_ms
 from tests.bench.figures.table import Figure, middle
-from tests.support.embedded import User, running_platform, until
+from tests.support.embedded import Platform, User, running_platform, until
 
 PAIRS = 50
 UPLOADS = 15
@@ -26,18 +27,16 @@ def measure() -> Sequence[Figure]:
     """Medians of interleaved pairs."""
     with running_platform(SLESS_IDLE_SEC="1") as platform:
         user = platform.user()
-        launcher = platform.pid("launcher")
-        figures = [_cold(user, launcher, kind, handler) for kind, handler in HANDLERS.items()]
+        figures = [_cold(platform, user, kind, handler) for kind, handler in HANDLERS.items()]
         return [*figures, _upload(user)]
 
 
-def _cold(user: User, launcher: int, kind: str, handler: str) -> Figure:
+def _cold(platform: Platform, user: User, kind: str, handler: str) -> Figure:
     name = f"cold-{kind}"
     user.deploy(name, handler, replicas={"min": 0, "max": 1, "concurrency": 16})
-    idle = _idle_processes(launcher)
     ours, theirs = [], []
     for _ in range(PAIRS):
-        until(lambda: _instances(launcher) <= idle or None, "the function to be at zero", 30)
+        until(lambda: not _instances(platform) or None, "the function to be at zero", 30)
         ours.append(first_byte_ms(user.url(name)))
         theirs.append(bare_start_ms(PYTHON))
     user.request("DELETE", f"/services/{name}")
@@ -76,16 +75,6 @@ def first_byte_ms(url: str) -> float:
     return took
 
 
-def _idle_processes(launcher: int) -> int:
-    """Processes of the launcher once nothing runs in it."""
-    last, since = -1, time.monotonic()
-    while time.monotonic() - since < 3:
-        now = _instances(launcher)
-        if now != last:
-            last, since = now, time.monotonic()
-        time.sleep(0.1)
-    return last
-
-
-def _instances(launcher: int) -> int:
-    return len(descendants(launcher))
+def _instances(platform: Platform) -> list[Path]:
+    """What says that an instance is there: its socket, made before it and gone with it."""
+    return list(platform.layout.instances.glob("*/instance.sock"))

@@ -25,7 +25,7 @@ from tests.support.launcher import Conditions, Launcher, running_launcher
 
 PATIENCE_SEC = 20
 NO_GRACE = timedelta(0)
-DIGEST = "sha256:" + "ab" * 32
+BASE, CODE = (f"sha256:{letters * 32}" for letters in ("ba", "ab"))
 
 # Stands in for the runtime: does what it is told over its socket.
 OBEDIENT = """
@@ -77,17 +77,15 @@ class OnThisMachine:
     def __init__(self, launcher: Launcher, python311: Path | None) -> None:
         self._launcher = launcher
         self._python311 = python311
-        runtime = launcher.base / "runtimes" / "python3.11"
-        runtime.mkdir(parents=True)
-        (runtime / "main.py").write_text(OBEDIENT)
-        (launcher.data / "layers" / DIGEST.removeprefix("sha256:")).mkdir(parents=True)
+        for digest in (BASE, CODE):
+            (launcher.data / "layers" / digest.removeprefix("sha256:")).mkdir(parents=True)
+        (launcher.data / "layers" / BASE.removeprefix("sha256:") / "main.py").write_text(OBEDIENT)
 
     def backend(self) -> RuntimeBackend:
         return LocalRuntimeBackend(
             launcher_socket=self._launcher.socket,
             run_dir=self._launcher.run,
             layers_dir=self._launcher.data / "layers",
-            runtimes_dir=self._launcher.base / "runtimes",
             python311=self._python311,
         )
 
@@ -132,7 +130,7 @@ def spec(number: int = 1) -> InstanceSpec:
         template="digest",
         runtime="python3.11",
         entrypoint="handler.handle",
-        layers=(DIGEST,),
+        layers=(BASE, CODE),
         memory_mb=128,
         max_concurrency=16,
         env={"GREETING": "secret-hello"},

@@ -40,10 +40,6 @@ def launcher() -> Iterator[Launcher]:
             folder.mkdir(parents=True)
             (folder / name).write_text(name)
             (folder / "main.py").write_text(TELL)
-        installed = running.base / "runtimes" / "python3.11"
-        installed.mkdir(parents=True)
-        (installed / "runtime").write_text("installed")
-        (installed / "main.py").write_text(TELL)
         yield running
 
 
@@ -52,7 +48,6 @@ def backend_of(launcher: Launcher, python311: Path | None = None) -> LocalRuntim
         launcher_socket=launcher.socket,
         run_dir=launcher.run,
         layers_dir=launcher.data / "layers",
-        runtimes_dir=launcher.base / "runtimes",
         python311=python311 or find_python311(os.environ)[0],
     )
 
@@ -111,7 +106,7 @@ async def told(backend: LocalRuntimeBackend) -> dict[str, object]:
     raise AssertionError("the events ended")
 
 
-@pytest.mark.parametrize("layers", [(BASE, CODE), (CODE,), (BASE, DEPENDENCIES, CODE)], ids=["two", "one", "three"])
+@pytest.mark.parametrize("layers", [(BASE, CODE), (BASE, DEPENDENCIES, CODE)], ids=["two", "three"])
 async def test_an_instance_runs_the_runtime_over_its_code(
     backend: LocalRuntimeBackend, layers: tuple[str, ...]
 ) -> None:
@@ -120,7 +115,7 @@ async def test_an_instance_runs_the_runtime_over_its_code(
     found = await told(backend)
     env = found["env"]
     assert isinstance(env, dict)
-    assert found["runtime"] == ("runtime" if len(layers) > 1 else "installed")
+    assert found["runtime"] == "runtime"
     assert (found["code"], found["version"], found["flags"]) == ("code", [3, 11], [1, 1])
     assert ("SLESS_DEPENDENCIES_DIR" in env) == (len(layers) == 3)
     if sandboxed:
@@ -175,7 +170,6 @@ async def test_a_launcher_that_is_not_there_is_unavailable(launcher: Launcher) -
         launcher_socket=launcher.base / "none.sock",
         run_dir=launcher.run,
         layers_dir=launcher.data / "layers",
-        runtimes_dir=launcher.base,
         python311=find_python311(os.environ)[0],
     )
     with pytest.raises(LauncherUnavailable, match=r"no launcher answers at .*none\.sock"):
@@ -217,20 +211,22 @@ async def test_a_start_that_is_given_up_leaves_nothing(launcher: Launcher, backe
 
 async def test_a_lost_connection_affects_no_instance(launcher: Launcher, backend: LocalRuntimeBackend) -> None:
     handle = await backend.start(spec())
-    running = descendants(launcher.process.pid)
+    running = [one["pid"] for one in launcher.connect().call("list")["instances"]]
     await backend.close()
 
     async def the_same_is_there() -> bool:
         return list(await backend.list()) == [handle]
 
     await eventually(the_same_is_there)
-    assert descendants(launcher.process.pid) == running
+    assert [one["pid"] for one in launcher.connect().call("list")["instances"]] == running
 
 
 async def test_a_layer_that_is_not_there_is_a_sentence(launcher: Launcher, backend: LocalRuntimeBackend) -> None:
     missing = "sha256:" + "d" * 64
     with pytest.raises(StartFailed, match=f"the layer {missing} is not there: no folder "):
         await backend.start(replace(spec(), layers=(BASE, missing)))
+    with pytest.raises(InvalidArgument, match="two or three layers, not 1"):
+        await backend.start(replace(spec(), layers=(CODE,)))
     with pytest.raises(InvalidArgument, match="sha256: and 64 hexadecimal digits"):
         await backend.start(replace(spec(), layers=(BASE, "sha256:../../x")))
     assert not (launcher.run / spec().instance_id).exists()
@@ -250,7 +246,6 @@ async def test_a_python_is_looked_for_when_none_is_given(launcher: Launcher, mon
         launcher_socket=launcher.socket,
         run_dir=launcher.run,
         layers_dir=launcher.data / "layers",
-        runtimes_dir=launcher.base / "runtimes",
         python311=None,
     )
     monkeypatch.setattr(searched, lambda environ: (None, ["/a/python3.11", "/b/python3.11"]))

@@ -140,6 +140,7 @@ def _builder(around: Surroundings) -> dict[str, str]:
     return {
         "SLESS_OBJECTS_DIR": str(where.objects),
         "SLESS_BUILD_SANDBOX_FILE": str(where.build_sandbox),
+        "SLESS_RUNTIMES_DIR": str(around.runtimes),
         **_code_places(around),
     }
 
@@ -164,7 +165,7 @@ def _gateway(around: Surroundings) -> dict[str, str]:
 
 def _code_places(around: Surroundings) -> dict[str, str]:
     python = {} if around.python311 is None else {"SLESS_PYTHON311": str(around.python311)}
-    return {"SLESS_LAYERS_DIR": str(around.layout.layers), "SLESS_RUNTIMES_DIR": str(around.runtimes), **python}
+    return {"SLESS_LAYERS_DIR": str(around.layout.layers), **python}
 
 
 def _package(package: str, settings_class: str) -> Callable[[], Code]:

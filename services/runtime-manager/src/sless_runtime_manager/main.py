@@ -48,7 +48,6 @@ async def serve(settings: RuntimeManagerSettings) -> None:
         launcher_socket=settings.launcher_socket,
         run_dir=settings.run_dir,
         layers_dir=settings.layers_dir,
-        runtimes_dir=settings.runtimes_dir,
         python311=settings.python311,
     )
     rpc = ServiceRpc(SERVICE, settings)

@@ -18,9 +18,6 @@ class RuntimeManagerSettings(ServiceSettings):
     layers_dir: Path = Field(
         validation_alias="SLESS_LAYERS_DIR", description="the folder of unpacked layers, by digest"
     )
-    runtimes_dir: Path = Field(
-        validation_alias="SLESS_RUNTIMES_DIR", description="the folder of runtimes, by their names"
-    )
     python311: Path | None = Field(
         None, validation_alias="SLESS_PYTHON311", description="the Python 3.11 that runs functions; unset: none here"
     )

@@ -1,4 +1,4 @@
-"""Start of the launcher's process; see server.py for what it does."""
+"""Start of the launcher's process, see server.py for what it does, and of its zygotes, see zygote.py."""
 
 from __future__ import annotations
 
@@ -14,7 +14,12 @@ if not __package__:
     sys.modules["launcher"] = _package
     __package__ = "launcher"
 
-from .server import main  # the package must exist first
-
 if __name__ == "__main__":
+    # The package must exist first.
+    if sys.argv[1:2] == ["zygote"]:
+        from .zygote import main as run_zygote
+
+        sys.exit(run_zygote())
+    from .server import main
+
     sys.exit(main(sys.argv[1:]))

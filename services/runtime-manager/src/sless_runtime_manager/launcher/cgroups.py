@@ -17,6 +17,10 @@ CONTROLLERS = ("memory", "pids")
 OURS = "sless"
 """The folder of all platforms' groups."""
 
+JOIN = "0"
+"""What a process writes to a group's list of processes for itself."""
+
+UNLIMITED = 1 << 60
 _CLEAR_SEC = 2.0
 
 
@@ -32,7 +36,19 @@ class Group:
     def join(self) -> None:
         """Put this process into it, and so all that it forks from now on. Raises OSError."""
         for folder in self._folders:
-            write(f"{folder}/cgroup.procs", "0")
+            write(f"{folder}/cgroup.procs", JOIN)
+
+    def entrances(self) -> list[int]:
+        """Descriptors by which a process that does not see the folders joins: it writes `JOIN` to each. Raises OSError."""
+        opened: list[int] = []
+        try:
+            for folder in self._folders:
+                opened.append(os.open(f"{folder}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC))
+        except OSError:
+            for descriptor in opened:
+                os.close(descriptor)
+            raise
+        return opened
 
     def limit(self, *, memory_bytes: int, processes: int) -> None:
         """Lower its limits. Raises OSError."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import selectors
 import time
 from collections.abc import Iterable
 
-from . import watchdog
+from . import nursery, watchdog
 from .client import Client
 from .folder import RunFolder
-from .instance import Instance, launch
+from .instance import Instance, launch, occupy
+from .nursery import Nursery
 from .protocol import INVALID, RequestError, StartSpec
 from .rootfs import Roots
 from .sandbox import Confinement
@@ -19,6 +21,7 @@ UNSEEN_ENDS = 1024
 """Ends remembered until a client has seen them; past that the oldest is forgotten."""
 
 _UNSEEN_TAIL = 8 << 10
+_STRAYS = 256
 
 Waiting = tuple[Client, object]
 """A client and the id of its request that waits for an answer."""
@@ -47,6 +50,13 @@ class Fleet:
         self._stops: dict[str, list[Waiting]] = {}
         self._unseen: dict[str, dict[str, object]] = {}
         self._next_look = 0.0
+        self._anew: list[Instance] = []
+        """Those whose blank came to nothing."""
+        self._strays: dict[int, int] = {}
+        """How processes ended of which it is not known (yet) whose they were: zygotes, and blanks that ended early."""
+        self._nursery = None
+        if roots is not None and nursery.supported():
+            self._nursery = Nursery(selector, confinement, roots, null)
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -55,11 +65,23 @@ class Fleet:
         """Begin to start an instance; answered when its program runs or has failed to. Raises RequestError."""
         if spec.instance_id in self._by_id:
             raise RequestError(INVALID, f"the instance {spec.instance_id} runs already")
-        folder = self._run_folder.folder_of(spec.instance_id)
-        instance = launch(spec, self._confinement, self._roots, folder, self._null)
-        self._by_id[spec.instance_id] = self._by_pid[instance.pid] = instance
+        self._keep(self._launch(spec))
         self._starts[spec.instance_id] = waiting
         self._unseen.pop(spec.instance_id, None)
+
+    def _launch(self, spec: StartSpec) -> Instance:
+        folder = self._run_folder.folder_of(spec.instance_id)
+        blank = None if self._nursery is None else self._nursery.blank_for(spec)
+        if blank is not None and self._roots is not None:
+            # What a blank does not come to, for whatever reason, the program may.
+            with contextlib.suppress(OSError):
+                return occupy(blank, spec, self._roots, folder)
+        return launch(spec, self._confinement, self._roots, folder, self._null)
+
+    def _keep(self, instance: Instance) -> None:
+        self._by_id[instance.instance_id] = instance
+        if instance.pid:
+            self._note_pid(instance)
         for descriptor in (instance.status, *instance.pipes):
             self._selector.register(descriptor, selectors.EVENT_READ, (instance, descriptor))
 
@@ -73,7 +95,10 @@ class Fleet:
         instance.end(grace)
 
     def stop_all(self, grace: float) -> None:
-        """End every instance."""
+        """End every instance, and whatever waits to become one."""
+        if self._nursery is not None:
+            self._nursery.close()
+            self._nursery = None
         for instance in self._by_id.values():
             instance.end(grace)
 
@@ -101,26 +126,46 @@ class Fleet:
             open_still = chunk != b""
         if not open_still:
             self._selector.unregister(descriptor)
+            if descriptor == instance.status and not instance.pid:
+                self._anew.append(instance)
 
     def reap(self) -> None:
         """Take note of every process that has ended."""
-        while self._by_pid:
-            pid, status = os.waitpid(-1, os.WNOHANG)
+        while self._anew:
+            self._start_anew(self._anew.pop())
+        for pid in self._by_pid.keys() & self._strays.keys():
+            self._finish(self._by_pid.pop(pid), self._strays.pop(pid))
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
             if pid == 0:
                 return
             instance = self._by_pid.pop(pid, None)
             if instance is not None:
                 self._finish(instance, status)
+                continue
+            self._strays[pid] = status
+            if len(self._strays) > _STRAYS:
+                del self._strays[next(iter(self._strays))]
 
     def pass_deadlines(self) -> float | None:
         """Act on deadlines that are over, look what instances use; seconds to the next of either, None without any."""
         now = time.monotonic()
         look = self._watch(now)
-        for instance in self._by_id.values():
-            if instance.deadline is not None and instance.deadline <= now:
+        for instance in list(self._by_id.values()):
+            if instance.deadline is None or instance.deadline > now:
+                continue
+            if instance.pid:
                 instance.late()
+            else:
+                self._start_anew(instance)
         pending = [instance.deadline for instance in self._by_id.values() if instance.deadline is not None]
         pending += [] if look is None else [look]
+        tended = None if self._nursery is None else self._nursery.tend(now)
+        if tended is not None:
+            pending.append(tended)
         return max(0.0, min(pending) - now) if pending else None
 
     def _watch(self, now: float) -> float | None:
@@ -138,10 +183,39 @@ class Fleet:
         return self._next_look
 
     def _hear(self, instance: Instance) -> bool:
+        unborn = not instance.pid
         open_still = instance.hear()
+        if unborn and instance.pid:
+            self._note_pid(instance)
         if instance.running and instance.instance_id in self._starts:
             _answer(self._starts.pop(instance.instance_id), instance.describe())
         return open_still
+
+    def _note_pid(self, instance: Instance) -> None:
+        self._by_pid[instance.pid] = instance
+        try:
+            # While it can be waited for, a stray of this number was an earlier process.
+            os.waitid(os.P_PID, instance.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return
+        self._strays.pop(instance.pid, None)
+        if instance.asked_to_end:
+            instance.kill()
+
+    def _start_anew(self, instance: Instance) -> None:
+        """Its blank came to nothing (the zygote ended, or takes too long): execute its program instead."""
+        spec = instance.spec
+        self._let_go(instance)
+        if spec is None or instance.asked_to_end:
+            instance.never_born()
+            self._tell_end(instance)
+            return
+        try:
+            folder = self._run_folder.folder_of(spec.instance_id)
+            self._keep(launch(spec, self._confinement, self._roots, folder, self._null))
+        except RequestError as error:
+            instance.failure = error
+            self._tell_end(instance)
 
     def _pass_on(self, instance: Instance, pipe: int, chunk: bytes | None) -> None:
         if not chunk:
@@ -158,12 +232,15 @@ class Fleet:
         for pipe in instance.pipes:
             while chunk := instance.read(pipe):
                 self._pass_on(instance, pipe, chunk)
+        self._let_go(instance)
+        self._tell_end(instance)
+
+    def _let_go(self, instance: Instance) -> None:
         for descriptor in (instance.status, *instance.pipes):
             if descriptor in self._selector.get_map():
                 self._selector.unregister(descriptor)
         del self._by_id[instance.instance_id]
         instance.release(self._confinement.groups)
-        self._tell_end(instance)
 
     def _tell_end(self, instance: Instance) -> None:
         waiting = self._starts.pop(instance.instance_id, None)

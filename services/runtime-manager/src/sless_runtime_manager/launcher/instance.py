@@ -6,18 +6,26 @@ import errno
 import json
 import os
 import signal
+import socket
 import time
 
 from . import folder as folders
+from .blank import encoded
 from .cgroups import Cgroups, Group
+from .mounts import SEALED
+from .nursery import Blank
 from .output import Output
 from .protocol import EXHAUSTED, INVALID, START_FAILED, RequestError, StartSpec
 from .rootfs import Roots
-from .sandbox import Confinement, memory_bytes
+from .sandbox import PROCESSES, Confinement, memory_bytes
 from .spawn import Descriptors, spawn
+from .syscalls import open_tree
 from .watchdog import MEMORY, Bounds
 
 START_SEC = 10.0
+_BIRTH_SEC = 2.0
+"""How long a zygote may take to fork what a start waits for."""
+
 _PURGE_SEC = 2.0
 _READ_BYTES = 64 << 10
 _LATER = frozenset((errno.EAGAIN, errno.ENOMEM, errno.ENOSPC, errno.EMFILE, errno.ENFILE, errno.EUSERS))
@@ -33,6 +41,8 @@ class Instance:
     running    whether the program runs or has run.
     bounds     what it may use, for whoever looks after that where the kernel does not.
     exceeded   what of it ran out and so ended it (watchdog.py), None when nothing did.
+    blank      the blank that it was given to, until that has spoken; its pid is 0 as long.
+    spec       kept as long as it may have to be started anew.
     """
 
     def __init__(
@@ -45,6 +55,7 @@ class Instance:
         *,
         group: Group | None,
         confined: bool,
+        blank: Blank | None = None,
     ) -> None:
         self.instance_id = spec.instance_id
         self.note = spec.note
@@ -60,7 +71,9 @@ class Instance:
         self.exit_code: int | None = None
         self.signal: int | None = None
         self.exceeded: str | None = None
-        self.deadline: float | None = time.monotonic() + START_SEC
+        self.deadline: float | None = time.monotonic() + (START_SEC if pid else _BIRTH_SEC)
+        self.blank = None if pid else blank
+        self.spec = None if pid else spec
         self.output = Output(time.monotonic())
         self._group = group
         self._confined = confined
@@ -82,14 +95,25 @@ class Instance:
         """Take what the process reports; False when it will report no more."""
         while True:
             try:
-                chunk = os.read(self.status, _READ_BYTES)
+                chunk = os.read(self.status, _READ_BYTES) if self.blank is None else self._be_born(self.blank)
             except BlockingIOError:
                 return True
+            except ConnectionError:
+                return False  # A socket that was closed with something unread.
             if not chunk:
                 return False
             *lines, self._heard = (self._heard + chunk).split(b"\n")
             for line in lines:
                 self._note(json.loads(line))
+
+    def _be_born(self, blank: Blank) -> bytes:
+        """What the blank says first; from then on it is like any instance."""
+        chunk = blank.receive()
+        if blank.pid:
+            self.pid, self.blank, self.spec = blank.pid, None, None
+            blank.channel.detach()  # Its descriptor is `status`.
+            self.deadline = time.monotonic() + START_SEC
+        return chunk
 
     def read(self, pipe: int) -> bytes | None:
         """Once what it has printed; empty at the end, None when there is nothing now."""
@@ -114,6 +138,8 @@ class Instance:
     def kill(self) -> None:
         """End every process of the instance. The kernel does so with pid 1 of a namespace; at level `none` the reaper does it,
         and is killed as well when it takes too long."""
+        if not self.pid:
+            return  # As soon as it is known.
         if self._confined or self._purging:
             self.deadline = None
             os.kill(self.pid, signal.SIGKILL)
@@ -152,10 +178,16 @@ class Instance:
         message = f"its process ended before the program ran ({how})"
         return RequestError(EXHAUSTED if self.signal else START_FAILED, message, step="start a process")
 
+    def never_born(self) -> None:
+        """It has no process, and will have none."""
+        self.failure = self._why_not_started()
+
     def release(self, groups: Cgroups | None) -> None:
         """Close its descriptors, remove its folder and its control group."""
         if groups is not None and self._group is not None:
             groups.remove(self._group)
+        if self.blank is not None:
+            self.blank.channel.detach()
         for descriptor in (self.status, *self.pipes):
             os.close(descriptor)
         self.pipes = {}
@@ -208,6 +240,29 @@ def launch(spec: StartSpec, confinement: Confinement, roots: Roots | None, folde
         os.set_blocking(descriptor, False)
     pipes = {stdout: "stdout", stderr: "stderr"}
     return Instance(spec, folder, pid, status, pipes, group=group, confined=confinement.namespaces)
+
+
+def occupy(blank: Blank, spec: StartSpec, roots: Roots, folder: str) -> Instance:
+    """Have a blank become the instance. Raises RequestError and OSError, and leaves nothing then, not the blank either."""
+    opened: list[int] = []
+    try:
+        _check(spec, folder)
+        _prepare(spec, roots)
+        opened.append(folders.prepare(folder, spec.note))
+        if blank.group is not None:
+            blank.group.limit(memory_bytes=memory_bytes(spec), processes=PROCESSES)
+        opened += [open_tree(source, SEALED) for source, target in spec.layers if target != spec.zygote]
+        socket.send_fds(blank.channel, [encoded(spec)], opened)
+    except (OSError, RequestError):
+        folders.remove(folder)
+        blank.discard()
+        raise
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+    pipes = {blank.stdout: "stdout", blank.stderr: "stderr"}
+    status = blank.channel.fileno() if blank.pid == 0 else blank.channel.detach()
+    return Instance(spec, folder, blank.pid, status, pipes, group=blank.group, confined=True, blank=blank)
 
 
 def refusal(step: str, number: int, what: str) -> RequestError:

@@ -65,6 +65,7 @@ class StartSpec:
     cwd           working directory inside.
     memory_mb     memory of the function, MiB; also the size of its /tmp, which is memory.
     allowance_mb  what its runtime may allocate on top before the function's own code has done anything, MiB.
+    zygote        the place inside of the layer that may be loaded ahead (zygote.py); null: the program is always executed.
     note          what whoever starts it wants to find again: `list` tells it, and instance.json in its folder. No secrets.
     """
 
@@ -79,6 +80,7 @@ class StartSpec:
         "note",
         "prefixes",
         "uid_index",
+        "zygote",
     )
 
     def __init__(self, fields: object) -> None:
@@ -94,10 +96,23 @@ class StartSpec:
         self.memory_mb = _number(spec, "memory_mb", 1, 1 << 20)
         self.allowance_mb = _number(spec, "allowance_mb", 0, 1 << 20)
         self.note = _object(spec.get("note", {}), "note")
+        self.zygote = None if spec.get("zygote") is None else _path(spec["zygote"], "zygote")
         if not self.argv or not self.argv[0].startswith("/"):
             raise RequestError(INVALID, f"argv must begin with an absolute path, not {self.argv[:1]!r}")
         if "/" in self.prefixes:
             raise RequestError(INVALID, "prefixes must not name the machine's root: all of it would be shown")
+        if self.zygote is not None and self.zygote not in self.targets:
+            raise RequestError(INVALID, f"zygote must be the target of a layer, not {self.zygote!r:.200}")
+
+    @property
+    def targets(self) -> dict[str, str]:
+        """The layers' folders by their places inside."""
+        return {target: source for source, target in self.layers}
+
+    def fields(self) -> dict[str, object]:
+        """What the constructor takes, without the note."""
+        fields: dict[str, object] = {name: getattr(self, name) for name in self.__slots__ if name != "note"}
+        return {**fields, "layers": [{"source": source, "target": target} for source, target in self.layers]}
 
 
 def parse(line: bytes) -> dict[str, object]:

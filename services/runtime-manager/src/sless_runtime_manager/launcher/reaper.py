@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import time
 from collections.abc import Callable
 
@@ -23,35 +24,66 @@ def report(status: int, message: dict[str, object]) -> None:
     os.write(status, json.dumps(message).encode() + b"\n")
 
 
-def run(status: int, program: Callable[[], None], *, purge: bool) -> int:
+def failure(step: str, error: OSError) -> dict[str, object]:
+    """What to report when `step` failed."""
+    what = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)
+    return {"state": "failed", "step": step, "errno": error.errno, "message": what}
+
+
+class Begun:
+    """The program's process, and the end of what it tells until its program runs."""
+
+    __slots__ = ("pid", "told")
+
+    def __init__(self, pid: int, told: int) -> None:
+        self.pid = pid
+        self.told = told
+
+
+def run(status: int, program: Callable[[int], None], *, purge: bool) -> int:
     """Fork `program` (which never returns when all is well), see it through, answer the exit code to end with.
 
     `purge`: no pid namespace will take the program's descendants away, so this does.
     """
-    failed_read, failed_write = os.pipe()
+    return see_through(status, begin(program), purge=purge)
+
+
+def begin(program: Callable[[int], None]) -> Begun:
+    """Fork `program`. It is given a descriptor to report failures by, which closes when it has been started."""
+    ours, theirs = (one.detach() for one in socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET))
     main = os.fork()
     if main == 0:
-        _exec(program, failed_write)
-    os.close(failed_write)
-    _let_go(keep={status, failed_read})
-    failure = os.read(failed_read, 4096)  # Empty as soon as the program's file has taken the fork's place.
-    os.close(failed_read)
-    if failure:
-        os.waitpid(main, 0)
-        os.write(status, failure)
+        os.close(ours)
+        _become(program, theirs)
+    os.close(theirs)
+    return Begun(main, ours)
+
+
+def hear(begun: Begun) -> bytes:
+    """The next that the program's process tells; empty when there will be no more."""
+    return os.read(begun.told, 4096)
+
+
+def see_through(status: int, begun: Begun, *, purge: bool) -> int:
+    """From the program's begin to its end; the exit code to end with."""
+    _let_go(keep={status, begun.told})
+    failed = hear(begun)
+    os.close(begun.told)
+    if failed:
+        os.waitpid(begun.pid, 0)
+        os.write(status, failed)
         return 127
     report(status, {"state": "running"})
-    code = _see_through(main, purge=purge)
+    code = _wait(begun.pid, purge=purge)
     report(status, {"state": "ended", "exit_code": code if code >= 0 else None, "signal": -code if code < 0 else None})
     return code if code >= 0 else 128 - code
 
 
-def _exec(program: Callable[[], None], failed: int) -> None:
+def _become(program: Callable[[int], None], told: int) -> None:
     try:
-        program()
+        program(told)
     except OSError as error:
-        what = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)
-        report(failed, {"state": "failed", "step": "run the program", "errno": error.errno, "message": what})
+        report(told, failure("run the program", error))
     finally:
         os._exit(127)
 
@@ -63,7 +95,7 @@ def _let_go(keep: set[int]) -> None:
             os.close(descriptor)
 
 
-def _see_through(main: int, *, purge: bool) -> int:
+def _wait(main: int, *, purge: bool) -> int:
     """Until `main` is gone: its exit code, or minus the signal that ended it."""
     while True:
         number = signal.sigwait(WATCHED)

@@ -11,11 +11,12 @@ import os
 import resource
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from . import seccomp
 from . import syscalls as sys
-from .cgroups import Cgroups, Group
+from .cgroups import UNLIMITED, Cgroups, Group
 from .mounts import SEALED, expose, seal
 from .protocol import StartSpec
 from .rootfs import HOSTNAME, TEMPORARY
@@ -36,6 +37,9 @@ OOM_SCORE = 500
 _MIB = 1 << 20
 _TMP_INODES = 16_384
 _SHM_MB = 64
+_SHM_FLAGS = MS_NOSUID | MS_NODEV | MS_NOEXEC
+LAUNCHER_TARGET = "/opt/sless/launcher"
+"""Where a zygote sees this program; its blanks do no more."""
 
 
 class Confinement:
@@ -70,6 +74,10 @@ class Confinement:
             return None
         return self.groups.create(spec.instance_id, memory_bytes=memory_bytes(spec), processes=PROCESSES)
 
+    def group_ahead(self, name: str) -> Group | None:
+        """A control group for a blank, whose memory is limited when its spec is known. Raises OSError."""
+        return None if self.groups is None else self.groups.create(name, memory_bytes=UNLIMITED, processes=PROCESSES)
+
     def user_of(self, spec: StartSpec) -> int | None:
         """The user id to change to, None where there is no choice."""
         return None if self.tenant_base is None else self.tenant_base + spec.uid_index
@@ -102,15 +110,49 @@ def steps(confinement: Confinement, spec: StartSpec, root: str | None, group: Gr
     listed.append(("leave the launcher's keyring", _leave_keyring))
     if confinement.namespaces:
         listed += _namespace_steps(spec, root or "", os.geteuid() if user is None else user)
-    if user is not None and not confinement.user_namespaces:
+    listed.append(("let the kernel end this process first when memory runs out", _offer_to_oom_killer))
+    return listed + confining_steps(confinement, user, in_user_namespace=confinement.user_namespaces)
+
+
+def blank_steps() -> list[Step]:
+    """What a blank (blank.py) does ahead, in the root that its zygote has: all that no spec is needed for."""
+    plain = MS_NOSUID | MS_NODEV
+    return [
+        ("leave the launcher's keyring", _leave_keyring),
+        ("name the host", lambda: socket.sethostname(HOSTNAME)),
+        ("mount /proc", _replace_proc),
+        ("mount /tmp", lambda: sys.mount("tmp", TEMPORARY, "tmpfs", plain, "mode=1777")),
+        ("mount /dev/shm", lambda: sys.mount("shm", "/dev/shm", "tmpfs", plain | MS_NOEXEC, "mode=1777")),  # noqa: S108
+        ("mount /run", lambda: _mount_accounts("/run")),
+        ("hide the launcher", lambda: sys.umount2(LAUNCHER_TARGET, sys.MNT_DETACH)),
+        ("let the kernel end this process first when memory runs out", _offer_to_oom_killer),
+    ]
+
+
+def assigned_steps(confinement: Confinement, spec: StartSpec, trees: Sequence[tuple[int, str]]) -> list[Step]:
+    """What the program's process of a blank does once it knows its spec. `trees`: the layers (open_tree) and their places."""
+    user = confinement.user_of(spec)
+    tmp, shm = _sizes(spec)
+    listed: list[Step] = [(f"show {target}", partial(sys.move_mount, tree, target)) for tree, target in trees]
+    listed += [
+        ("size /tmp", lambda: sys.mount(None, TEMPORARY, None, sys.MS_REMOUNT | MS_NOSUID | MS_NODEV, tmp)),
+        ("size /dev/shm", lambda: sys.mount(None, "/dev/shm", None, sys.MS_REMOUNT | _SHM_FLAGS, shm)),  # noqa: S108
+        ("write /etc/passwd", lambda: _write_accounts("/run", os.geteuid() if user is None else user)),
+    ]
+    return listed + confining_steps(confinement, user, in_user_namespace=confinement.user_namespaces)
+
+
+def confining_steps(confinement: Confinement, user: int | None, *, in_user_namespace: bool) -> list[Step]:
+    """The last ones: they take from this process what the ones before needed."""
+    listed: list[Step] = []
+    if user is not None and not in_user_namespace:
         listed.append(("drop the bounding set", sys.drop_bounding_set))
     if user is not None:
         listed.append((f"become user {user}", lambda: _become(user)))
-    if confinement.user_namespaces:
+    if in_user_namespace:
         listed.append(("enter a user namespace", _enter_user_namespace))
         listed.append(("drop the bounding set", sys.drop_bounding_set))  # A new user namespace begins with a full one.
     listed += [
-        ("let the kernel end this process first when memory runs out", _offer_to_oom_killer),
         ("refuse new privileges", lambda: sys.prctl(sys.PR_SET_NO_NEW_PRIVS, 1)),
         ("drop all capabilities", sys.drop_capabilities),
         ("close this process's memory to others", lambda: sys.prctl(sys.PR_SET_DUMPABLE, 0)),
@@ -120,6 +162,17 @@ def steps(confinement: Confinement, spec: StartSpec, root: str | None, group: Gr
         # The last: it refuses what the steps above do.
         listed.append(("filter system calls", lambda: seccomp.install(system_calls)))
     return listed
+
+
+def take_root(root: str, shown: Sequence[tuple[str, str]]) -> None:
+    """Show folders of the machine at places of the prepared root, and make it this process's root, /proc with it.
+
+    For a process with a mount namespace of its own. Raises OSError.
+    """
+    for source, target in shown:
+        _shower(source, root + target)()
+    sys.mount("/proc", f"{root}/proc", None, sys.MS_BIND | sys.MS_REC)
+    _change_root(root)
 
 
 def limit_resources(spec: StartSpec, *, count_processes: bool) -> None:
@@ -149,15 +202,21 @@ def die_with_parent(number: signal.Signals) -> None:
     sys.prctl(sys.PR_SET_PDEATHSIG, number)
 
 
+def _sizes(spec: StartSpec) -> tuple[str, str]:
+    """Mount options of /tmp and /dev/shm."""
+    memory = spec.memory_mb
+    return f"size={memory}m,nr_inodes={_TMP_INODES}", f"size={min(memory, _SHM_MB)}m,nr_inodes={_TMP_INODES}"
+
+
 def _namespace_steps(spec: StartSpec, root: str, user: int) -> list[Step]:
-    tmp = f"mode=1777,size={spec.memory_mb}m,nr_inodes={_TMP_INODES}"
-    shm = f"mode=1777,size={min(spec.memory_mb, _SHM_MB)}m,nr_inodes={_TMP_INODES}"
+    tmp, shm = (f"mode=1777,{size}" for size in _sizes(spec))
     plain = MS_NOSUID | MS_NODEV
     return [
         ("name the host", lambda: socket.sethostname(HOSTNAME)),
         ("mount /proc", lambda: sys.mount("proc", f"{root}/proc", "proc", plain | MS_NOEXEC)),
         ("mount /tmp", lambda: sys.mount("tmp", f"{root}/tmp", "tmpfs", plain, tmp)),  # noqa: S108
-        ("mount /dev/shm", lambda: sys.mount("shm", f"{root}/dev/shm", "tmpfs", plain | MS_NOEXEC, shm)),  # noqa: S108
+        ("mount /dev/shm", lambda: sys.mount("shm", f"{root}/dev/shm", "tmpfs", _SHM_FLAGS, shm)),  # noqa: S108
+        ("mount /run", lambda: _mount_accounts(f"{root}/run")),
         ("write /etc/passwd", lambda: _write_accounts(f"{root}/run", user)),
         *(
             (f"show {source}", _shower(source, root + source))
@@ -177,12 +236,23 @@ def _shower(source: str, target: str) -> Callable[[], object]:
     return show
 
 
-def _write_accounts(folder: str, user: int) -> None:
+def _mount_accounts(folder: str) -> None:
     sys.mount("run", folder, "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=64k,nr_inodes=16")
+
+
+def _write_accounts(folder: str, user: int) -> None:
     for name, line in (("passwd", f"function:x:{user}:{user}::/tmp:/bin/sh\n"), ("group", f"function:x:{user}:\n")):
         with open(f"{folder}/{name}", "xb") as file:
             file.write(line.encode())
     seal(folder, SEALED)
+
+
+def _replace_proc() -> None:
+    """The zygote's /proc, of the launcher's processes, gives way to one of this pid namespace."""
+    # The kernel lets an ordinary user mount a /proc only where another is to be seen, so the old one goes last.
+    sys.mount("proc", "/run", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    sys.umount2("/proc", sys.MNT_DETACH)
+    sys.mount("/run", "/proc", None, sys.MS_MOVE)
 
 
 def _change_root(root: str) -> None:

@@ -67,6 +67,8 @@ class Server:
                 self._serve(key.data, mask)
             elif isinstance(key.data, tuple):
                 self._fleet.ready(*key.data)
+            elif callable(key.data):
+                key.data()
         if signal.SIGTERM in signals:
             self._stop()
         self._fleet.reap()

@@ -77,9 +77,11 @@ def _become_instance(
             action()
         step = "follow the launcher"
         _follow_launcher(confinement)
-        code = reaper.run(_STATUS_FD, lambda: _run_program(confinement, spec), purge=not confinement.namespaces)
+        purge = not confinement.namespaces
+        code = reaper.run(_STATUS_FD, lambda _told: _run_program(confinement, spec), purge=purge)
     except OSError as error:
-        _tell(step, error)
+        with contextlib.suppress(OSError):  # The launcher is gone; so is this process in a moment.
+            reaper.report(_STATUS_FD, reaper.failure(step, error))
     finally:
         os._exit(code)
 
@@ -89,12 +91,6 @@ def _use_real_places(spec: StartSpec, *, for_another_user: bool) -> None:
     if for_another_user:
         places.open()
     places.apply(spec)
-
-
-def _tell(step: str, error: OSError) -> None:
-    what = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)
-    with contextlib.suppress(OSError):  # The launcher is gone; so is this process in a moment.
-        reaper.report(_STATUS_FD, {"state": "failed", "step": step, "errno": error.errno, "message": what})
 
 
 def _disguise() -> None:

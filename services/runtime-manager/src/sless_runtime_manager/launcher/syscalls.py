@@ -10,6 +10,7 @@ import errno
 import os
 import signal
 
+CLONE_PARENT = 0x00008000
 CLONE_NEWNS = 0x00020000
 CLONE_NEWUTS = 0x04000000
 CLONE_NEWIPC = 0x08000000
@@ -24,6 +25,7 @@ MS_REMOUNT = 0x20
 MS_NOATIME = 0x400
 MS_NODIRATIME = 0x800
 MS_BIND = 0x1000
+MS_MOVE = 0x2000
 MS_REC = 0x4000
 MS_PRIVATE = 0x40000
 MS_SLAVE = 0x80000
@@ -37,12 +39,20 @@ PR_CAPBSET_DROP = 24
 PR_SET_CHILD_SUBREAPER = 36
 PR_SET_NO_NEW_PRIVS = 38
 PR_CAP_AMBIENT = 47
+_PR_CAP_AMBIENT_RAISE = 2
 _PR_CAP_AMBIENT_CLEAR_ALL = 4
+CAP_SETPCAP = 8
+CAP_SYS_ADMIN = 21
 _LINUX_CAPABILITY_VERSION_3 = 0x20080522
 
 _AT_FDCWD = -100
+_AT_EMPTY_PATH = 0x1000
 _AT_RECURSIVE = 0x8000
+_OPEN_TREE_CLONE = 1
+_MOVE_MOUNT_F_EMPTY_PATH = 0x4
 _KEYCTL_JOIN_SESSION_KEYRING = 1
+_OPEN_TREE = 428
+_MOVE_MOUNT = 429
 _CLONE3 = 435
 _CLOSE_RANGE = 436
 _MOUNT_SETATTR = 442
@@ -79,12 +89,14 @@ class _CapData(ctypes.Structure):
     _fields_ = tuple((name, ctypes.c_uint32) for name in ("effective", "permitted", "inheritable"))
 
 
-def fork_into(namespaces: int) -> int:
+def fork_into(namespaces: int, *, as_sibling: bool = False) -> int:
     """clone3(2) as fork(2) whose child begins in new `namespaces` (CLONE_NEW…, at least one). Linux 5.3.
 
+    `as_sibling`: the child's parent is this process's own parent (CLONE_PARENT); its end is told as this one's would be.
     The interpreter is told as its C API asks of whatever forks (docs.python.org/3/c-api/sys.html#c.PyOS_BeforeFork).
     """
-    arguments = _CloneArgs(flags=namespaces, exit_signal=signal.SIGCHLD)
+    how = {"flags": namespaces | CLONE_PARENT} if as_sibling else {"flags": namespaces, "exit_signal": signal.SIGCHLD}
+    arguments = _CloneArgs(**how)
     size = ctypes.c_size_t(ctypes.sizeof(arguments))
     python = ctypes.pythonapi
     python.PyOS_BeforeFork()
@@ -121,10 +133,33 @@ def mount_setattr(target: str, flags: int) -> None:
 
     Attributes that are set already stay, which a remount could not promise. Linux 5.12.
     """
-    attributes = _MountAttr(attr_set=flags & (MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC))
+    attributes = _MountAttr(attr_set=_attributes(flags))
     where = (ctypes.c_int(_AT_FDCWD), os.fsencode(target), ctypes.c_uint(_AT_RECURSIVE))
     size = ctypes.c_size_t(ctypes.sizeof(attributes))
     _check(_syscall(_MOUNT_SETATTR, *where, ctypes.byref(attributes), size), f"mount_setattr {target}")
+
+
+def open_tree(source: str, flags: int) -> int:
+    """open_tree(2): a descriptor of a copy of what is mounted at and below `source`, attached nowhere, with `flags` as of
+    `mount_setattr`. Linux 5.12."""
+    how = ctypes.c_uint(_OPEN_TREE_CLONE | os.O_CLOEXEC | _AT_RECURSIVE)
+    tree = _syscall(_OPEN_TREE, ctypes.c_int(_AT_FDCWD), os.fsencode(source), how)
+    _check(tree, f"open_tree {source}")
+    attributes = _MountAttr(attr_set=_attributes(flags), propagation=MS_PRIVATE)
+    where = (ctypes.c_int(tree), b"", ctypes.c_uint(_AT_EMPTY_PATH | _AT_RECURSIVE))
+    size = ctypes.c_size_t(ctypes.sizeof(attributes))
+    result = _syscall(_MOUNT_SETATTR, *where, ctypes.byref(attributes), size)
+    if result < 0:
+        code = ctypes.get_errno()
+        os.close(tree)
+        raise OSError(code, os.strerror(code), f"mount_setattr {source}")
+    return tree
+
+
+def move_mount(tree: int, target: str) -> None:
+    """move_mount(2): attach what `open_tree` gave at `target`. Linux 5.2."""
+    where = (ctypes.c_int(tree), b"", ctypes.c_int(_AT_FDCWD), os.fsencode(target))
+    _check(_syscall(_MOVE_MOUNT, *where, ctypes.c_uint(_MOVE_MOUNT_F_EMPTY_PATH)), f"move_mount {target}")
 
 
 def pivot_root(new_root: str, put_old: str) -> None:
@@ -171,6 +206,19 @@ def drop_capabilities() -> None:
     _check(_libc.capset(ctypes.byref(header), (_CapData * 2)()), "capset")
 
 
+def keep_capabilities(*capabilities: int) -> None:
+    """Let these capabilities, which this process has, outlive an execve(2) by an ordinary user (capabilities(7), ambient)."""
+    header = _CapHeader(version=_LINUX_CAPABILITY_VERSION_3, pid=0)
+    present = (_CapData * 2)()
+    _check(_libc.capget(ctypes.byref(header), present), "capget")
+    for capability in capabilities:
+        present[capability // 32].inheritable |= 1 << capability % 32
+    _check(_libc.capset(ctypes.byref(header), present), "capset")
+    for capability in capabilities:
+        raised = _libc.prctl(PR_CAP_AMBIENT, ctypes.c_ulong(_PR_CAP_AMBIENT_RAISE), ctypes.c_ulong(capability), 0, 0)
+        _check(raised, "prctl PR_CAP_AMBIENT")
+
+
 def close_from(lowest: int) -> None:
     """Close every descriptor from `lowest` on: close_range(2), or one by one where the kernel is older than 5.9."""
     if _syscall(_CLOSE_RANGE, ctypes.c_uint(lowest), ctypes.c_uint(0xFFFFFFFF), ctypes.c_uint(0)) != 0:
@@ -181,6 +229,11 @@ def _prctl(option: int, argument: int) -> int:
     zero = ctypes.c_ulong(0)
     result: int = _libc.prctl(option, ctypes.c_ulong(argument), zero, zero, zero)
     return result
+
+
+def _attributes(flags: int) -> int:
+    """Those of `flags` that mount_setattr(2) takes; its numbers for them are the same."""
+    return flags & (MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC)
 
 
 def _number(index: int) -> int:

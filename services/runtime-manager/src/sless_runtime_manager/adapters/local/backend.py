@@ -39,18 +39,15 @@ class LocalRuntimeBackend:
     it was given with each says what they are. One without a manifest belongs to nobody and is stopped.
     """
 
-    def __init__(
-        self, *, launcher_socket: Path, run_dir: Path, layers_dir: Path, runtimes_dir: Path, python311: Path | None
-    ) -> None:
+    def __init__(self, *, launcher_socket: Path, run_dir: Path, layers_dir: Path, python311: Path | None) -> None:
         """Opens nothing yet.
 
         launcher_socket  where the launcher listens.
         run_dir          the launcher's run folder.
         layers_dir       holds a folder for each unpacked layer, named by the digest's hexadecimal digits.
-        runtimes_dir     holds a folder for each runtime, named as the runtime.
         python311        a Python 3.11; None: look for one when it is needed.
         """
-        self._places = Places(run=run_dir, layers=layers_dir, runtimes=runtimes_dir)
+        self._places = Places(run=run_dir, layers=layers_dir)
         self._python311 = python311
         self._interpreter: Interpreter | None = None
         self._isolation: Isolation | None = None

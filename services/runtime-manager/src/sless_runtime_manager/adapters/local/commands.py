@@ -25,17 +25,16 @@ _SPARE_THREADS = 8
 
 @dataclass(frozen=True)
 class Places:
-    """Folders of this machine: of all instances, of unpacked layers, of the runtimes' code."""
+    """Folders of this machine: of all instances, and of unpacked layers."""
 
     run: Path
     layers: Path
-    runtimes: Path
 
 
 def python_start(spec: InstanceSpec, places: Places, python: Interpreter) -> dict[str, object]:
     """The launcher's `start` for runtime python3.11.
 
-    Raises InvalidArgument for variables that are the platform's, StartFailed for a layer or runtime that isn't there.
+    Raises InvalidArgument for variables that are the platform's, StartFailed for a layer that isn't there.
     """
     refuse_reserved(spec.env)
     shown = _shown(spec, places)
@@ -47,6 +46,7 @@ def python_start(spec: InstanceSpec, places: Places, python: Interpreter) -> dic
         "env": {**_defaults(python), **spec.env, **_platforms(spec, DEPENDENCIES_TARGET in shown)},
         "prefixes": python.exposed(private),
         "layers": [{"source": str(source), "target": target} for target, source in shown.items()],
+        "zygote": RUNTIME_TARGET,
         "cwd": CODE_TARGET,
         "memory_mb": spec.memory_mb,
         "allowance_mb": allowance_mb(spec.max_concurrency),
@@ -60,28 +60,23 @@ def allowance_mb(max_concurrency: int) -> int:
 
 
 def _shown(spec: InstanceSpec, places: Places) -> dict[str, Path]:
-    """What lies where inside. The builder's layers are, lowest first: the runtime, the dependencies if there are any, the code.
-    Code alone runs on the runtime that this platform came with."""
+    """What lies where inside. The builder's layers are, lowest first: the runtime, the dependencies if there are any, the code."""
     layers = [_layer(digest, places) for digest in spec.layers]
-    if not 1 <= len(layers) <= 3:
-        raise InvalidArgument(f"an instance has one to three layers, not {len(layers)}", field="layers")
-    *lower, code = layers
-    runtime = lower[0] if lower else _existing(places.runtimes / spec.runtime, f"the code of runtime {spec.runtime}")
+    if not 2 <= len(layers) <= 3:
+        raise InvalidArgument(f"an instance has two or three layers, not {len(layers)}", field="layers")
+    runtime, *dependencies, code = layers
     shown = {RUNTIME_TARGET: runtime, CODE_TARGET: code}
-    if len(lower) > 1:
-        shown[DEPENDENCIES_TARGET] = lower[1]
+    if dependencies:
+        shown[DEPENDENCIES_TARGET] = dependencies[0]
     return shown
 
 
 def _layer(digest: str, places: Places) -> Path:
     if not _DIGEST.fullmatch(digest):
         raise InvalidArgument(f"a layer is named by sha256: and 64 hexadecimal digits, not {digest!r}", field="layers")
-    return _existing(places.layers / digest.removeprefix("sha256:"), f"the layer {digest}")
-
-
-def _existing(folder: Path, what: str) -> Path:
+    folder = places.layers / digest.removeprefix("sha256:")
     if not folder.is_dir():
-        raise StartFailed(f"{what} is not there: no folder {folder}")
+        raise StartFailed(f"the layer {digest} is not there: no folder {folder}")
     return folder.resolve()
 
 

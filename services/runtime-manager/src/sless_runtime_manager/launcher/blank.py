@@ -1,0 +1,183 @@
+"""A blank: an instance that waits for its spec, forked ahead from a zygote.
+
+Its namespaces stand, pid 1 is a reaper (reaper.py) and pid 2 waits for the spec, which comes by a socket with the listening socket and
+the layers (as mounts, for the machine's folders are out of sight). Then pid 2 shows the layers, gives up all rights and goes on with
+the runtime in the same process; pid 1 gives up its own. What pid 1 reports on that socket: {"state": "blank"} when all is ready, which
+by its credentials tells the launcher its pid, then what any instance reports (spawn.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+from . import reaper, sandbox, syscalls
+from .cgroups import JOIN
+from .protocol import StartSpec
+from .sandbox import Confinement
+
+LISTEN_FD = 3
+CHANNEL_FD = 4
+MAX_SPEC = 96 << 10
+"""Longest spec in bytes that a blank takes: one message."""
+
+_FIRST_FREE = 5
+_ABOVE_ALL = 16
+_MOST_DESCRIPTORS = 16
+_COMMAND_LINE = sandbox.CommandLine()
+
+
+class Given:
+    """Descriptors of the zygote's that a blank gets."""
+
+    __slots__ = ("channel", "groups", "null", "stderr", "stdout")
+
+    def __init__(self, *, null: int, stdout: int, stderr: int, channel: int, groups: Sequence[int]) -> None:
+        self.null = null
+        self.stdout = stdout
+        self.stderr = stderr
+        self.channel = channel
+        self.groups = groups
+
+    def join_groups(self) -> None:
+        """Enter the control groups whose lists of processes these are."""
+        for descriptor in self.groups:
+            os.write(descriptor, JOIN.encode())
+
+    def take(self) -> None:
+        """Put them at 0, 1, 2 and CHANNEL_FD, null also where the listening socket will be, and close everything else."""
+        wanted = (self.null, self.stdout, self.stderr, self.null, self.channel)
+        moved = [fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _ABOVE_ALL) for descriptor in wanted]
+        for place, descriptor in enumerate(moved):
+            os.dup2(descriptor, place, inheritable=place != CHANNEL_FD)
+        syscalls.close_from(_FIRST_FREE)
+
+
+def encoded(spec: StartSpec) -> bytes:
+    """What is sent to a blank, with the listening socket and a descriptor for each layer but the zygote's."""
+    return json.dumps(spec.fields()).encode()
+
+
+def live(confinement: Confinement, run: Callable[[], None], given: Given) -> None:
+    """Pid 1's whole life; never returns."""
+    code, step = 127, "enter the control group"
+    try:
+        given.join_groups()
+        step = "take over the descriptors"
+        given.take()
+        syscalls.set_name("sless-init")
+        _COMMAND_LINE.replace(b"sless-init")
+        sandbox.die_with_parent(signal.SIGKILL)
+        for name, action in sandbox.blank_steps():
+            step = name
+            action()
+        step = "fork the program's process"
+        begun = reaper.begin(lambda told: _be_program(confinement, run, told))
+        reaper.report(CHANNEL_FD, {"state": "blank"})
+        step = "confine the reaper"
+        if _confine_reaper(confinement, reaper.hear(begun)):
+            code = reaper.see_through(CHANNEL_FD, begun, purge=False)
+    except OSError as error:
+        with contextlib.suppress(OSError):  # The launcher is gone; so is this process in a moment.
+            reaper.report(CHANNEL_FD, reaper.failure(step, error))
+    finally:
+        os._exit(code)
+
+
+def _confine_reaper(confinement: Confinement, message: bytes) -> bool:
+    """Once the program's process knows whose it is; False when it has gone without."""
+    if not message:
+        return False
+    user = json.loads(message)["user"]
+    # It needs no user namespace of its own: it runs nothing, and as this user it may send signals to the program.
+    for _, action in sandbox.confining_steps(confinement, user, in_user_namespace=False):
+        action()
+    sandbox.die_with_parent(signal.SIGKILL)  # A change of user forgets it.
+    reaper.report(CHANNEL_FD, {"state": "confined"})
+    return True
+
+
+def _be_program(confinement: Confinement, run: Callable[[], None], told: int) -> None:
+    """Pid 2: wait, become what the spec says, run; never returns."""
+    step = "take over the spec"
+    try:
+        os.setsid()
+        with socket.socket(fileno=CHANNEL_FD) as channel:
+            data, given, _, _ = socket.recv_fds(channel, MAX_SPEC, _MOST_DESCRIPTORS)
+        if not data:
+            os._exit(0)  # Not wanted any more.
+        spec = StartSpec(json.loads(data))
+        reaper.report(told, {"state": "assigned", "user": confinement.user_of(spec)})
+        for name, action in _program_steps(confinement, spec, given):
+            step = name
+            action()
+    except OSError as error:
+        reaper.report(told, reaper.failure(step, error))
+        os._exit(127)
+    os.close(told)
+    _run(spec, run)
+
+
+def _program_steps(confinement: Confinement, spec: StartSpec, given: list[int]) -> list[sandbox.Step]:
+    listener, *trees = given
+    places = [target for _, target in spec.layers if target != spec.zygote]
+    counted = confinement.user_namespaces or confinement.tenant_base is not None
+    return [
+        ("take over the listening socket", lambda: os.dup2(listener, LISTEN_FD)),
+        *sandbox.assigned_steps(confinement, spec, list(zip(trees, places, strict=True))),
+        ("limit resources", lambda: sandbox.limit_resources(spec, count_processes=counted)),
+        ("run the program", lambda: _settle(spec, given)),
+    ]
+
+
+def _settle(spec: StartSpec, given: list[int]) -> None:
+    for descriptor in given:
+        os.close(descriptor)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    os.umask(0o022)
+    os.chdir(spec.cwd)
+    _COMMAND_LINE.replace("\0".join(spec.argv).encode() + b"\0")
+    syscalls.set_name(os.path.basename(spec.argv[0]))
+
+
+def _run(spec: StartSpec, run: Callable[[], None]) -> None:
+    """The runtime, as if the interpreter had just been started with the spec's arguments and variables."""
+    os.environ.clear()
+    os.environ.update({**spec.env, "SLESS_LISTEN_FD": str(LISTEN_FD)})
+    time.tzset()
+    script = 3  # argv is the interpreter, -I, -S, the script and its arguments.
+    sys.orig_argv[:] = spec.argv
+    sys.argv[:] = spec.argv[script:]
+    for name in [name for name in sys.modules if name == "launcher" or name.startswith("launcher.")]:
+        del sys.modules[name]
+    code = 1
+    try:
+        run()
+        code = 0
+    except SystemExit as error:
+        code = _exit_code(error)
+    except BaseException:  # noqa: BLE001 - as the interpreter does at the end of a program
+        sys.excepthook(*sys.exc_info())
+    finally:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+
+
+def _exit_code(error: SystemExit) -> int:
+    if error.code is None:
+        return 0
+    if isinstance(error.code, int):
+        return error.code & 0xFF
+    sys.stderr.write(f"{error.code}\n")
+    return 1
