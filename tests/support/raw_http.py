@@ -45,7 +45,8 @@ class Answer:
         assert isinstance(body["error"], str)
         assert body["error"]
         assert body["request_id"] == self.header("x-request-id")
-        assert set(body) <= {"error", "code", "field", "request_id"}
+        assert set(body) <= {"error", "code", "field", "type", "request_id"}
+        assert ("type" in body) == (body["code"] == "HANDLER_ERROR")
         return str(body["code"])
 
 

@@ -139,9 +139,17 @@ def _field(name: object, value: object) -> tuple[str, str]:
     if not isinstance(name, str) or not name or not _TOKEN.issuperset(name):
         raise InvalidAnswer(f"{name!r:.100} is no name of a header")
     text = ("true" if value else "false") if isinstance(value, bool) else str(value)
-    if "\r" in text or "\n" in text or "\0" in text:
-        raise InvalidAnswer(f"header {name} has a line break or a zero byte in its value {text!r:.100}")
-    return name, _utf8(text).decode()
+    if not (text.isascii() and text.isprintable()):
+        _check_value(name, text)
+    return name, text
+
+
+def _check_value(name: str, text: str) -> None:
+    """What a field's value may hold: tabs, and what is no control character of Latin-1 (RFC 9110 §5.5)."""
+    if any((character < " " and character != "\t") or character == "\x7f" for character in text):
+        raise InvalidAnswer(f"header {name} has a line break or another control character in its value {text!r:.100}")
+    if any(character > "\xff" for character in text):
+        raise InvalidAnswer(f"header {name} has a character outside Latin-1 in its value {text!r:.100}: encode it")
 
 
 def _with_type(headers: list[tuple[str, str]], kind: str) -> list[tuple[str, str]]:

@@ -206,6 +206,8 @@ async def test_each_write_has_a_request_id_of_its_own(gateway: Gateway) -> None:
         (b'{"a": NaN}', "not valid JSON"),
         (b"[" * 100_000, "nested too deeply"),
         (b'{"memory_mb": ' + b"9" * 5_000 + b"}", "too many digits"),
+        (b'{"memory_mb": 64, "memory_mb": 128}', 'has "memory_mb" twice'),
+        (b'{"env_vars": {"A": "1", "B": "2", "\\u0041": "3"}}', 'has "A" twice'),
         (b"[]", "must be a JSON object"),
         (b"null", "must be a JSON object"),
     ],

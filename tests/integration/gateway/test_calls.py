@@ -203,7 +203,7 @@ async def test_what_http_cannot_carry_is_the_handlers_error(
 
     answer = await gateway.ask("GET", URL)
 
-    assert (answer.status, answer.code) == (500, "HANDLER_ERROR")
+    assert (answer.status, answer.code, answer.json()["type"]) == (500, "HANDLER_ERROR", "InvalidAnswer")
     assert answer.header("x-injected") is None
     assert answer.header("x-sless-invocation-id") == head_of(gateway).invocation_id
 

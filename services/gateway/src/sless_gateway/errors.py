@@ -93,9 +93,10 @@ class TooManyCalls(ResourceExhausted):
 
 
 class UnsendableAnswer(Internal):
-    """The handler gave an answer that HTTP cannot carry."""
+    """The handler gave an answer that HTTP cannot carry. `type` is what the runtimes call that."""
 
     reason = "HANDLER_ERROR"
+    type: Final = "InvalidAnswer"
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ SILENCE_SEC: Final = 30
 """How long a body that is read before anything is done may go without a byte."""
 _KEPT_BYTES: Final = 8 * limits.MIB
 """More than what gRPC takes for an invoker that does not read (5.5 MiB, measured): who took more has admitted the call."""
+_SHOWN_CHARS: Final = 80
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -170,7 +171,26 @@ def json_object(data: bytes, field: str | None = None) -> dict[str, Any]:
         raise InvalidArgument(f"{what} is not valid JSON: {_position(data, error)}", field=field) from None
     if not isinstance(value, dict):
         raise InvalidArgument(f"{what} must be a JSON object", field=field)
+    _check_names(data, what)
     return value
+
+
+def _check_names(data: bytes, what: str) -> None:
+    """A name that an object has twice would mean one thing to us and another to whoever looked at it before (RFC 8259 §4)."""
+
+    def pairs(found: list[tuple[str, Any]]) -> None:
+        names = [name for name, _ in found]
+        if len(names) > len(set(names)):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise InvalidArgument(
+                f"{what} has {json.dumps(twice[:_SHOWN_CHARS], ensure_ascii=False)} twice", field=twice
+            )
+
+    try:
+        # Numbers are of no interest, and long ones would be refused.
+        json.loads(data, object_pairs_hook=pairs, parse_int=len, parse_float=len)
+    except RecursionError:
+        raise InvalidArgument(f"{what} is nested too deeply") from None
 
 
 def _position(data: bytes, error: Exception) -> str:

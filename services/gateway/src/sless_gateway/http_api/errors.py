@@ -9,7 +9,7 @@ import msgspec
 from sless_platform.errors import Internal, Kind, PlatformError
 
 from sless_gateway.domain import Headers
-from sless_gateway.errors import TABLE, MethodNotAllowed, outcome, retry_after
+from sless_gateway.errors import TABLE, MethodNotAllowed, UnsendableAnswer, outcome, retry_after
 from sless_gateway.http_api.answer import Answer
 from sless_gateway.http_api.fields import about
 
@@ -19,11 +19,15 @@ _OWN_WORDS: Final = frozenset({Kind.UNAVAILABLE, Kind.DEADLINE_EXCEEDED, Kind.CA
 
 
 class ErrorBody(msgspec.Struct, omit_defaults=True):
-    """What the body of every error says. `field`: the request's field that is at fault; left out when no one is."""
+    """What the body of every error says.
+
+    `field`: the request's field that is at fault; left out when no one is. `type`: of a HANDLER_ERROR alone.
+    """
 
     error: Annotated[str, about("A sentence for people.")]
     code: Annotated[str, about("A word for programs.", enum=sorted({outcome.code for outcome in TABLE.values()}))]
     field: str | None = None
+    type: Annotated[str | None, about("The type of a handler's error, as its language names it.")] = None
     request_id: str = ""
 
 
@@ -32,7 +36,8 @@ def error_answer(
 ) -> Answer:
     """The answer to a request that failed. `extra`: headers that the answer would have had anyway."""
     told = outcome(error)
-    body = ErrorBody(_sentence(error), told.code, error.field, request_id)
+    type_ = error.type if isinstance(error, UnsendableAnswer) else None
+    body = ErrorBody(_sentence(error), told.code, error.field, type_, request_id)
     headers: Headers = [("Content-Type", JSON_TYPE), ("X-Request-Id", request_id), *(extra or ())]
     headers += _hints(error, told.status)
     return Answer(told.status, headers, msgspec.json.encode(body), closing=closing)
