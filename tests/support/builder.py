@@ -210,6 +210,11 @@ class BuilderClient:
         request = registry_pb2.CreateFunctionRequest(function=a_function(name, **fields))
         return (await self._registry.CreateFunction(request)).function
 
+    async def function(self, name: str = "hello") -> registry_pb2.Function:
+        """A function as the registry knows it."""
+        request = registry_pb2.GetFunctionRequest(namespace=NAMESPACE, name=name)
+        return (await self._registry.GetFunction(request)).function
+
     async def delete(self, name: str = "hello") -> None:
         """Delete a function; needs `registry.invoker()` to run."""
         await self._registry.DeleteFunction(registry_pb2.DeleteFunctionRequest(namespace=NAMESPACE, name=name))

@@ -161,14 +161,14 @@ async def test_an_expired_lease_is_taken_over_as_a_new_attempt_and_the_old_one_c
     await queue(store, source())
     old = await claimed(store, "w1", EXPIRED)
     new = await claimed(store, "w2")
-    assert (new.attempt, new.failures) == (2, 1)
+    assert (new.attempt, new.failures, new.takeovers) == (2, 0, 1)
     acts: tuple[Callable[[], Awaitable[None]], ...] = (
         lambda: store.renew(old, LEASE),
         lambda: store.count_run(old),
         lambda: store.hold(old, ["k"], None),
         lambda: store.append_log(old, "x\n"),
         lambda: store.finish(old, RESULT, "", ""),
-        lambda: store.retry(old, timedelta(0), ""),
+        lambda: store.retry(old, timedelta(0), "", ""),
     )
     for act in acts:
         with pytest.raises(LeaseLost):
@@ -189,12 +189,35 @@ async def test_a_renewed_lease_is_not_taken_over(store: BuildStore) -> None:
 @pytest.mark.fault(11)
 async def test_a_platform_failure_is_tried_again_after_its_pause_and_counted(store: BuildStore) -> None:
     await queue(store, source())
-    await store.retry(await claimed(store), LEASE, "disk full\n")
+    await store.retry(await claimed(store), LEASE, "waiting", "disk full\n")
     assert await store.claim("w1", LEASE) is None
     assert await state_of(store) is BuildState.PENDING
     await queue(store, source("v2", code="c2"))
-    await store.retry(await claimed(store), timedelta(0), "")
-    assert (await claimed(store)).failures == 1
+    await store.retry(await claimed(store), timedelta(0), "waiting", "")
+    second = await claimed(store)
+    assert (second.failures, second.takeovers) == (1, 0)
+    assert timedelta(0) <= second.failing < timedelta(minutes=1)
+    await store.retry(second, timedelta(0), "waiting", "")
+    third = await claimed(store)
+    assert (third.attempt, third.failures) == (3, 2)
+    assert third.failing >= second.failing
+
+
+@pytest.mark.fault(11)
+async def test_a_build_that_waits_to_be_tried_again_is_reported_with_its_reason_until_it_is(store: BuildStore) -> None:
+    await queue(store, source())
+    claim = await claimed(store)
+    (building,) = await store.unreported("w1")
+    await store.acknowledge(building, BuildState.BUILDING)
+    await store.retry(claim, timedelta(0), "the disk is full", "")
+    (waiting,) = await store.unreported("w1")
+    assert (waiting.attempt, waiting.state, waiting.message) == (claim.attempt, BuildState.PENDING, "the disk is full")
+    assert waiting.finished_at is None
+    await store.acknowledge(waiting, BuildState.BUILDING)
+    assert await store.unreported("w1") == []
+    again = await claimed(store)
+    (building,) = await store.unreported("w1")
+    assert (building.attempt, building.state, building.message) == (again.attempt, BuildState.BUILDING, "")
 
 
 async def test_a_released_build_waits_again_without_a_failure(store: BuildStore) -> None:

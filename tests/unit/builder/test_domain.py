@@ -17,10 +17,12 @@ from sless_builder.domain.build import (
     Problem,
     Source,
     VersionUid,
-    gave_up,
+    abandoned,
     log_end,
     pause_after,
+    platform_failed,
     printable,
+    waiting,
 )
 from sless_builder.domain.image import image_of
 from sless_builder.domain.layers import Layer, LayerFile, archive_key, code_key, object_key, write_layer
@@ -186,11 +188,16 @@ def test_no_text_moves_a_terminals_cursor() -> None:
     assert (problem.message, problem.file, problem.quote) == ("m\ufffd", "f\ufffd", "q\ufffd")
 
 
-def test_pauses_grow() -> None:
-    assert [pause_after(n) for n in (1, 2, 3, 4)] == [timedelta(seconds=s) for s in (1, 2, 4, 8)]
+def test_pauses_grow_up_to_a_minute() -> None:
+    seconds = [pause_after(n).total_seconds() for n in (1, 2, 3, 4, 6, 7, 1_000_000)]
+    assert seconds == [1, 2, 4, 8, 32, 60, 60]
 
 
-def test_giving_up_says_how_often_and_why() -> None:
-    assert gave_up(5, "disk full").message == (
-        "the platform failed 5 times at this build, last: disk full; upload the code again"
+def test_waiting_and_giving_up_say_for_what() -> None:
+    assert waiting("the disk is full", 4, timedelta(seconds=16)) == (
+        "waiting to try again: the disk is full (attempt 4, next in 16 s)"
     )
+    assert platform_failed("the disk is full", timedelta(hours=24)).message == (
+        "the platform failed at this build for 24.0 h, last: the disk is full; upload the code again"
+    )
+    assert abandoned(5).message.startswith("5 times the builder was lost while it built this")

@@ -57,6 +57,10 @@ LAYERS_KEPT_SEC: Final = Limit(
     3_600, "s", "how long layers of a deleted function are kept, in case its code comes back", "SLESS_LAYERS_KEPT_SEC"
 )
 BUILD_SEC: Final = Limit(300, "s", "how long a build may take", "SLESS_MAX_BUILD_SEC")
+BUILD_RETRY_SEC: Final = Limit(
+    86_400, "s", "how long a build is tried again while the platform fails", "SLESS_BUILD_RETRY_SEC"
+)
+BUILD_TAKEOVERS: Final = Limit(5, "times", "how often a build whose builder was lost is begun again")
 QUIET_CALL_SEC: Final = Limit(3_600, "s", "how long a call without a limit may go without a byte")
 DISPLAY_NAME_CHARS: Final = Limit(255, "characters", "a display name")
 DESCRIPTION_CHARS: Final = Limit(4_096, "characters", "a description")

@@ -182,6 +182,8 @@ def _assembled(
         signals=signals,
         building=building,
         limit=timedelta(seconds=settings.max_build_sec),
+        patience=timedelta(seconds=settings.build_retry_sec),
+        takeovers=limits.BUILD_TAKEOVERS.value,
         at_once=settings.builds_at_once,
     )
     follower = Follower(registry=registry, queue=store)

@@ -82,6 +82,13 @@ class BuilderSettings(ServiceSettings):
         description="how long layers of a deleted function are kept, in seconds, in case its code comes back",
     )
 
+    build_retry_sec: int = Field(
+        limits.BUILD_RETRY_SEC.value,
+        validation_alias="SLESS_BUILD_RETRY_SEC",
+        ge=0,
+        description="how long a build is tried again while the platform fails, in seconds",
+    )
+
     @property
     def spool(self) -> Path:
         """The folder of uploads and builds under way."""

@@ -30,6 +30,8 @@ class _Build:
     changed_at: datetime
     state: BuildState = BuildState.PENDING
     failures: int = 0
+    failing_since: datetime | None = None
+    takeovers: int = 0
     runs: int = 0
     dropped: bool = False
     owner: str | None = None
@@ -47,7 +49,8 @@ class _Build:
     @property
     def unreported(self) -> bool:
         told = (BuildState.BUILDING, BuildState.BUILT, BuildState.FAILED)
-        return self.state in told and self.reported != (self.attempt, self.state)
+        waits = self.state is BuildState.PENDING and self.message != ""
+        return (self.state in told or waits) and self.reported != (self.attempt, self.state)
 
 
 @dataclass
@@ -113,11 +116,20 @@ class MemoryBuildStore:
         build = next((build for build in self._all() if self._may_run(build, now)), None)
         if build is None:
             return None
-        build.failures += build.state is BuildState.BUILDING
+        build.takeovers += build.state is BuildState.BUILDING
+        build.message = ""
         build.state, build.attempt, build.owner = BuildState.BUILDING, build.attempt + 1, owner
         build.lease_until, build.started_at, build.changed_at = now + lease, now, now
         self._signals.publish(REPORTS)
-        return Claim(build.source, owner, build.attempt, build.failures, len("".join(build.log).encode()))
+        return Claim(
+            build.source,
+            owner,
+            build.attempt,
+            failures=build.failures,
+            log_bytes=len("".join(build.log).encode()),
+            failing=now - (build.failing_since or now),
+            takeovers=build.takeovers,
+        )
 
     async def renew(self, claim: Claim, lease: timedelta) -> None:
         self._mine(claim).lease_until = self._now() + lease
@@ -153,13 +165,15 @@ class MemoryBuildStore:
         self._signals.publish(REPORTS)
         self._signals.publish(QUEUE)
 
-    async def retry(self, claim: Claim, after: timedelta, log: str) -> None:
-        build = self._mine(claim)
-        build.state, build.owner, build.lease_until = BuildState.PENDING, None, None
+    async def retry(self, claim: Claim, after: timedelta, message: str, log: str) -> None:
+        build, now = self._mine(claim), self._now()
+        build.state, build.lease_until, build.message = BuildState.PENDING, None, message
         build.failures += 1
-        build.due_at = self._now() + after
+        build.failing_since = build.failing_since or now
+        build.due_at, build.changed_at = now + after, now
         self._logged(build, log)
         self._signals.publish(QUEUE)
+        self._signals.publish(REPORTS)
 
     async def release(self, claim: Claim) -> None:
         build = self._builds.get(claim.source.version_uid)

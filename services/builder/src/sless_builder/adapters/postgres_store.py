@@ -94,8 +94,8 @@ class PostgresBuildStore:
         problem = None if isinstance(end, Result) else asdict(end)
         await self._fenced(sql.FINISH, claim, log, state.value, message, problem, *result)
 
-    async def retry(self, claim: Claim, after: timedelta, log: str) -> None:
-        await self._fenced(sql.RETRY, claim, log, after)
+    async def retry(self, claim: Claim, after: timedelta, message: str, log: str) -> None:
+        await self._fenced(sql.RETRY, claim, log, after, message)
 
     async def release(self, claim: Claim) -> None:
         async with connection(self._pool) as database:
@@ -201,7 +201,15 @@ def _claim(row: Any, owner: str) -> Claim:
         *(VersionUid(row["version_uid"]), FunctionUid(row["function_uid"]), row["namespace"], row["name"]),
         *(row["number"], row["code_sha256"], row["runtime"], row["entrypoint"], row["traceparent"]),
     )
-    return Claim(source, owner, row["attempt"], row["failures"], row["log_bytes"])
+    return Claim(
+        source,
+        owner,
+        row["attempt"],
+        failures=row["failures"],
+        log_bytes=row["log_bytes"],
+        failing=row["failing"] or timedelta(0),
+        takeovers=row["takeovers"],
+    )
 
 
 def _layer(row: Any) -> Layer:

@@ -165,7 +165,8 @@ def _request(report: Report) -> pb.ReportBuildRequest:
     request = pb.ReportBuildRequest(
         version_uid=report.version_uid,
         attempt=report.attempt,
-        state=_NUMBERS[report.state],
+        # One that waits to be tried again has begun.
+        state=_NUMBERS[BuildState.BUILDING if report.state is BuildState.PENDING else report.state],
         message=report.message,
         started_at=_time(report.started_at),
         finished_at=_time(report.finished_at),

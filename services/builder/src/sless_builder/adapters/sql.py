@@ -96,12 +96,13 @@ WITH next AS (
     FOR UPDATE SKIP LOCKED
 )
 UPDATE builds b
-SET state = 'building', attempt = b.attempt + 1, failures = b.failures + next.expired::int,
+SET state = 'building', attempt = b.attempt + 1, takeovers = b.takeovers + next.expired::int, message = '',
     lease_owner = $1, lease_until = clock_timestamp() + $2::interval,
     started_at = clock_timestamp(), changed_at = clock_timestamp()
 FROM next WHERE b.version_uid = next.version_uid
 RETURNING b.version_uid, function_uid, namespace, name, number, code_sha256, runtime, entrypoint,
-          traceparent, attempt, failures, log_bytes, pg_notify('sless_builder', 'reports')
+          traceparent, attempt, failures, takeovers, clock_timestamp() - failing_since AS failing, log_bytes,
+          pg_notify('sless_builder', 'reports')
 """
 
 # Statements below that take ($1 version, $2 attempt) give a row only while the build is that attempt's.
@@ -156,13 +157,16 @@ FROM mine
 RETRY: Final = """
 WITH mine AS (
     UPDATE builds
-    SET state = 'pending', failures = failures + 1, lease_owner = NULL, lease_until = NULL,
-        due_at = clock_timestamp() + $4::interval, log_bytes = log_bytes + octet_length($3), changed_at = now()
+    SET state = 'pending', failures = failures + 1, failing_since = coalesce(failing_since, clock_timestamp()),
+        message = $5, lease_until = NULL, due_at = clock_timestamp() + $4::interval,
+        log_bytes = log_bytes + octet_length($3), changed_at = clock_timestamp()
     WHERE version_uid = $1 AND attempt = $2 AND state = 'building' RETURNING version_uid
 ), line AS (
     INSERT INTO build_log (version_uid, text) SELECT version_uid, $3 FROM mine WHERE $3 <> ''
 )
-SELECT pg_notify('sless_builder', 'build/' || version_uid), pg_notify('sless_builder', 'queue') FROM mine
+SELECT pg_notify('sless_builder', 'build/' || version_uid), pg_notify('sless_builder', 'queue'),
+       pg_notify('sless_builder', 'reports')
+FROM mine
 """
 
 RELEASE: Final = """

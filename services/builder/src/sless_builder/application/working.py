@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,7 +19,16 @@ from sless_platform.telemetry import Attributes, Span
 
 from sless_builder.application.build_log import BuildLog
 from sless_builder.application.finishing import to_its_end
-from sless_builder.domain.build import MAX_FAILURES, Claim, Problem, Result, UserError, gave_up, pause_after
+from sless_builder.domain.build import (
+    Claim,
+    Problem,
+    Result,
+    UserError,
+    abandoned,
+    pause_after,
+    platform_failed,
+    waiting,
+)
 from sless_builder.errors import LeaseLost
 from sless_builder.ports import QUEUE, Queue, Signals, build_topic
 
@@ -68,16 +78,26 @@ class Worker:
         signals: Signals,
         building: Builds,
         limit: timedelta,
+        patience: timedelta,
+        takeovers: int,
         at_once: int = 2,
         lease: Lease | None = None,
         pause: Callable[[int], timedelta] = pause_after,
     ) -> None:
-        """`limit`: how long one build may take. `pause`: how long a build waits after the platform's n-th failure."""
+        """What bounds a build.
+
+        limit      how long it may take.
+        patience   how long it is tried again while the platform fails.
+        takeovers  how often its builder may be lost with it.
+        pause      how long it waits after the platform's n-th failure.
+        """
         self._owner = owner
         self._queue = queue
         self._signals = signals
         self._building = building
         self._limit = limit
+        self._patience = patience
+        self._takeovers = takeovers
         self._at_once = at_once
         self._lease = lease or Lease()
         self._pause = pause
@@ -166,12 +186,12 @@ class Worker:
         return True
 
     async def _build(self, work: _Work) -> None:
-        failures = work.claim.failures
-        if failures >= MAX_FAILURES:
-            await self._fail(work, gave_up(failures, "its builder was stopped"))
+        claim = work.claim
+        if claim.takeovers >= self._takeovers:
+            await self._fail(work, abandoned(claim.takeovers))
             return
-        if failures:
-            work.log.line(f"the build was interrupted by the platform; attempt {work.claim.attempt}")
+        if claim.failures or claim.takeovers:
+            work.log.line(f"the build was interrupted by the platform; attempt {claim.attempt}")
         try:
             result = await self._result(work)
         except UserError as error:
@@ -202,13 +222,14 @@ class Worker:
         if work.span is not None:
             work.span.fail_with(error)
         log.error("build failed by the platform's fault", version=work.claim.source.version_uid, exc_info=error)
-        failures = work.claim.failures + 1
-        if failures >= MAX_FAILURES:
-            await self._fail(work, gave_up(failures, _said(error)))
+        claim, why = work.claim, _said(error)
+        if claim.failing >= self._patience:
+            await self._fail(work, platform_failed(why, claim.failing))
             return
-        pause = self._pause(failures)
-        work.log.line(f"the platform failed ({_said(error)}); the build is tried again in {pause.total_seconds():g} s")
-        await self._end(work, lambda lines: self._queue.retry(work.claim, pause, lines))
+        pause = self._pause(claim.failures + 1)
+        message = waiting(why, claim.attempt + 1, pause)
+        work.log.line(f"the platform failed ({why}); the build is tried again in {pause.total_seconds():g} s")
+        await self._end(work, lambda lines: self._queue.retry(claim, pause, message, lines))
 
     async def _fail(self, work: _Work, problem: Problem) -> None:
         problem = problem.printable()
@@ -265,6 +286,8 @@ def _said(error: Exception) -> str:
     """What people are told of a fault of the platform: typed errors are made for them, others tell of the inside."""
     if isinstance(error, PlatformError):
         return error.message
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "the disk is full"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return "internal error"

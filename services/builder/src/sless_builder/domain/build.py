@@ -11,8 +11,8 @@ from typing import Final, NewType
 VersionUid = NewType("VersionUid", str)
 FunctionUid = NewType("FunctionUid", str)
 
-MAX_FAILURES: Final = 5
-"""How often the platform may fail at one build before the build is given up."""
+MAX_PAUSE: Final = timedelta(seconds=60)
+"""The longest that a build waits after a failure of the platform before it is tried again."""
 
 MESSAGE_CHARACTERS: Final = 2_000
 """The most that a version's message holds."""
@@ -60,7 +60,9 @@ class Claim:
     """A build that a worker has; it is that worker's as long as no other attempt has begun and its lease runs.
 
     attempt    from 1; every claim of the build has one of its own.
-    failures   how often the platform has failed at it so far.
+    failures   how often the platform has failed at it and said so.
+    failing    how long ago the first of those was.
+    takeovers  how often a builder was lost with it: its lease ran out.
     log_bytes  how much log there is of earlier attempts.
     """
 
@@ -69,6 +71,8 @@ class Claim:
     attempt: int
     failures: int = 0
     log_bytes: int = 0
+    failing: timedelta = timedelta(0)
+    takeovers: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +124,10 @@ class UserError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What the registry is to be told of a build, in the trace of the upload. `attempt` and `state` are what it is told once."""
+    """What the registry is to be told of a build, in the trace of the upload. `attempt` and `state` are what it is told once.
+
+    PENDING is told of builds alone that wait to be tried again.
+    """
 
     version_uid: VersionUid
     attempt: int
@@ -133,16 +140,29 @@ class Report:
     traceparent: str = ""
 
 
-def gave_up(failures: int, why: str) -> Problem:
-    """The end of a build at which the platform failed too often."""
+def waiting(why: str, attempt: int, pause: timedelta) -> str:
+    """What a version's message says between two attempts; `attempt`: the next."""
+    return f"waiting to try again: {why} (attempt {attempt}, next in {pause.total_seconds():g} s)"
+
+
+def platform_failed(why: str, after: timedelta) -> Problem:
+    """The end of a build at which the platform failed for too long."""
+    hours = after.total_seconds() / 3600
     return Problem(
-        "PLATFORM", f"the platform failed {failures} times at this build, last: {why}; upload the code again"
+        "PLATFORM_FAILED", f"the platform failed at this build for {hours:.1f} h, last: {why}; upload the code again"
+    )
+
+
+def abandoned(takeovers: int) -> Problem:
+    """The end of a build with which builders are lost again and again: that may be its own doing."""
+    return Problem(
+        "BUILD_ABANDONED", f"{takeovers} times the builder was lost while it built this; upload the code again"
     )
 
 
 def pause_after(failures: int) -> timedelta:
-    """How long a build waits after the platform's n-th failure at it: 1, 2, 4, 8 s…"""
-    return timedelta(seconds=2 ** max(failures - 1, 0))
+    """How long a build waits after the platform's n-th failure at it: 1, 2, 4, 8 s… up to MAX_PAUSE."""
+    return min(timedelta(seconds=2 ** min(max(failures - 1, 0), 10)), MAX_PAUSE)
 
 
 def printable(text: str) -> str:

@@ -189,7 +189,7 @@ class Queue(Protocol):
         """Take the oldest build that waits, or whose lease ran out; None when there is none.
 
         Two builds from the same code never run at once: the second waits, and finds the first one's layer.
-        A lease that ran out counts as a failure of the platform; one failure too many, and the build ends here.
+        A lease that ran out counts as a takeover.
         """
         ...
 
@@ -220,8 +220,8 @@ class Queue(Protocol):
         """Store how the build ended, with the log's last lines, in one transaction."""
         ...
 
-    async def retry(self, claim: Claim, after: timedelta, log: str) -> None:
-        """Put the build back because the platform failed at it; it waits for `after`."""
+    async def retry(self, claim: Claim, after: timedelta, message: str, log: str) -> None:
+        """Put the build back because the platform failed at it; it waits for `after`, and `message` says for what."""
         ...
 
     async def release(self, claim: Claim) -> None:
