@@ -7,6 +7,8 @@ import json
 import os
 import secrets
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -315,3 +317,42 @@ async def test_a_sandbox_that_cannot_be_made_is_the_platforms_fault(folder: Path
     with pytest.raises(Unavailable, match=r"can't be started|execvp"):
         await ran(sandbox, shell(folder, "true"))
     assert descriptors() == files
+
+
+# -- an ordinary user's
+
+
+@pytest.mark.skipif(not AS_ROOT, reason="the tests above are an ordinary user's already")
+@pytest.mark.timeout(300)
+def test_all_of_it_holds_for_an_ordinary_user(tmp_path: Path) -> None:
+    root = Path(__file__).parents[3]
+    sources = [path for pattern in ("services/*/src", "libs/*/src", "cli/src") for path in root.glob(pattern)]
+    if not PYTHON.is_relative_to("/usr") or PYTHON.name != "python3.11" or not readable_for_all(root):
+        pytest.skip("an ordinary user can read neither an interpreter nor this tree")
+    environ = {
+        "PATH": os.defpath,
+        "HOME": "/nonexistent",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONPATH": ":".join(map(str, [*sources, *map(Path, sys.path), root])),
+    }
+    options = (
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:randomly",
+        "-k",
+        "measured",
+        "--basetemp",
+        f"/tmp/{tmp_path.name}",
+    )
+    done = subprocess.run(
+        [PYTHON, "-m", "pytest", *options, __file__],
+        cwd=root, env=environ, user=65534, group=65534, extra_groups=(), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    assert " passed" in done.stdout
+
+
+def readable_for_all(path: Path) -> bool:
+    return all(parent.stat().st_mode & 0o005 == 0o005 for parent in (path, *path.parents))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Final
 
 from sless_platform.errors import Unavailable
 
+from sless_builder.adapters import step_usage
 from sless_builder.adapters.confinement import Confinement
 from sless_builder.adapters.control_groups import ControlGroup, ControlGroups
 from sless_builder.adapters.interpreter import interpreter_files
@@ -108,8 +110,13 @@ class StepSandbox:
         if "memory" not in self._groups.controllers:
             found["RLIMIT_DATA"] = limits.memory_bytes
         if "pids" not in self._groups.controllers:
-            found["RLIMIT_NPROC"] = limits.processes + _OWN_PROCESSES
+            found["RLIMIT_NPROC"] = limits.processes + _OWN_PROCESSES + self._others()
         return found
+
+    def _others(self) -> int:
+        """How many processes that limit counts already: all of a user's, unless the user is builds' own or namespaces count."""
+        alone = self._confinement.private or self._uid is not None
+        return 0 if alone else step_usage.threads_of(os.geteuid())
 
 
 def _make(group: ControlGroup, limits: StepLimits) -> None:

@@ -35,6 +35,16 @@ def threads(pids: Sequence[int]) -> int:
     return sum(_threads(pid) for pid in pids)
 
 
+def threads_of(uid: int) -> int:
+    """How many threads a user has on this machine."""
+    pids = []
+    for name in os.listdir("/proc"):
+        with suppress(OSError, ValueError):
+            if os.stat(f"/proc/{int(name)}").st_uid == uid:
+                pids.append(int(name))
+    return threads(pids)
+
+
 def memory(pids: Sequence[int], folders: Sequence[Path]) -> int:
     """Bytes of memory that processes hold, with files without a name that are neither below `folders` nor in memory_files."""
     elsewhere = _devices([*folders, *(place for pid in pids[:3] for place in _places(pid))])
