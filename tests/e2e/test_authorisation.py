@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import time
@@ -154,11 +155,24 @@ async def test_no_rpc_is_served_to_another_user(platform: Platform, victim: User
         assert code is Kind.PERMISSION_DENIED
 
 
+READS = ("auth.WhoAmI", "registry.ListFunctions", "builder.GetBuildLog", "invoker.Invoke")
+"""An RPC of each service that users call."""
+
+
+async def used(platform: Platform, victim: User, key: str) -> None:
+    """Have every service verify a key, so that each that remembers it does."""
+    for rpc in READS:
+        service, method = RPCS[rpc]
+        code = await call(platform, service, method, [("authorization", f"Bearer {key}")], victim.namespace)
+        assert code is not Kind.UNAUTHENTICATED
+
+
 @pytest.fixture(scope="module")
 def revoked(platform: Platform, victim: User) -> str:
-    """An API key of the victim's own namespace that has been used, and revoked five seconds ago."""
+    """An API key of the victim's own namespace that every service has verified, and that was revoked five seconds ago."""
     key = victim.api_key()
     assert platform.request("GET", "/v1/whoami", key["secret"]).status_code == 200
+    asyncio.run(used(platform, victim, key["secret"]))
     assert victim.request("DELETE", f"/api-keys/{key['id']}").status_code == 204
     time.sleep(5)  # the time itself is what is promised
     return str(key["secret"])

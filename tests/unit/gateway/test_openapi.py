@@ -10,6 +10,7 @@ import jsonschema_rs
 import pytest
 from sless_contracts import catalog, limits
 from sless_gateway.domain import Kind
+from sless_gateway.http_api.description import JSON
 from sless_gateway.http_api.forms import FunctionForm, config_of, form_of
 from sless_gateway.http_api.openapi import document
 from sless_gateway.http_api.routes import ANY_METHOD, ROUTES
@@ -94,6 +95,25 @@ def test_runtimes_and_lengths_come_from_the_catalogue() -> None:
     assert fields["runtime"]["enum"] == list(catalog.RUNTIMES)
     assert fields["description"]["maxLength"] == limits.DESCRIPTION_CHARS.value
     assert fields["timeout_sec"]["maximum"] == catalog.TIMEOUT_SEC.high
+
+
+def test_every_json_body_has_an_example_that_is_right() -> None:
+    bodies = [content for route in ROUTES for content in route.description.body if content.media_type == JSON]
+
+    assert bodies
+    for content in bodies:
+        form_of(content.example, content.shape)
+    for _, _, operation in OPERATIONS:
+        media = operation.get("requestBody", {}).get("content", {}).get(JSON)
+        if media is not None:
+            schema = json.loads(json.dumps({**media["schema"], "components": {"schemas": SCHEMAS}}))
+            assert jsonschema_rs.validator_for(schema).is_valid(media["example"])
+
+
+def test_every_tag_is_told() -> None:
+    told = [tag["name"] for tag in DOCUMENT["tags"]]
+
+    assert sorted(told) == sorted({tag for _, _, operation in OPERATIONS for tag in operation["tags"]})
 
 
 def test_a_create_must_name_what_it_makes() -> None:

@@ -17,10 +17,11 @@ FLAG: Final[Mapping[str, Any]] = {"type": "string", "enum": ["true", "false", "1
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """One form of a body: its media type, and its shape as a type that msgspec knows or as a JSON schema."""
+    """One form of a body: its media type, its shape as a type that msgspec knows or as a JSON schema, and one that is right."""
 
     media_type: str
     shape: Any
+    example: Any = None
 
 
 @dataclass(frozen=True, slots=True)

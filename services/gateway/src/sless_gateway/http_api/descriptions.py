@@ -11,6 +11,7 @@ from sless_gateway.http_api.description import BYTES, FLAG, JSON, STRING, TEXT, 
 from sless_gateway.http_api.forms import CreateFunctionForm, FunctionForm
 from sless_gateway.http_api.key_forms import ApiKeyForm
 
+_CONFIGURATION: Final = {"runtime": "python3.11", "entrypoint": "handler.handle"}
 _FUNCTION: Final = Content(JSON, shapes.FunctionShape)
 _WAIT: Final = Query(
     "wait",
@@ -59,7 +60,7 @@ LIST_API_KEYS: Final = Description(
 CREATE_API_KEY: Final = Description(
     id="createApiKey",
     summary="Make an API key, which acts for its maker in this namespace; not possible with an API key",
-    body=[Content(JSON, ApiKeyForm)],
+    body=[Content(JSON, ApiKeyForm, {"name": "ci", "expires_at": "2099-01-31T12:00:00Z"})],
     replies={201: Reply("The key, with its secret this once.", [Content(JSON, shapes.NewApiKeyShape)], etag=True)},
     conditional=True,
     errors=[409],
@@ -79,7 +80,7 @@ LIST_FUNCTIONS: Final = Description(
 CREATE_FUNCTION: Final = Description(
     id="create{Kind}",
     summary="Create a {kind}",
-    body=[Content(JSON, CreateFunctionForm)],
+    body=[Content(JSON, CreateFunctionForm, {"name": "hello", **_CONFIGURATION})],
     replies={201: Reply("The {kind}, which waits for code.", [_FUNCTION], etag=True)},
     conditional=True,
     errors=[409],
@@ -90,7 +91,7 @@ GET_FUNCTION: Final = Description(
 REPLACE_FUNCTION: Final = Description(
     id="replace{Kind}",
     summary="Replace the configuration of a {kind}; what is left out gets its default",
-    body=[Content(JSON, FunctionForm)],
+    body=[Content(JSON, FunctionForm, {**_CONFIGURATION, "memory_mb": 256, "env_vars": {"GREETING": "Hello"}})],
     query=[_WAIT],
     replies={
         200: Reply("The {kind} with its new configuration; with `wait`: in effect.", [_FUNCTION], etag=True),

@@ -48,6 +48,14 @@ _PATH: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
     "id": ("The id.", {"type": "string", "maxLength": limits.NAME_CHARS.value}),
     "version": ("The version's number.", {"type": "integer", "minimum": 1, "maximum": 999_999_999}),
 }
+_TAGS: Final[Mapping[str, str]] = {
+    "account": "Who is calling, namespaces, and API keys.",
+    "functions": "Functions: called by their owner.",
+    "services": "Services: functions with a public URL.",
+    "calls": "Public URLs.",
+    "platform": "What operators' machines ask.",
+}
+_BEARER: Final = "A token of the issuer, or an API key (`sless_…`), which is good in one namespace."
 _TEXT: Final = """\
 Functions and services of a self-hosted serverless platform.
 
@@ -69,11 +77,12 @@ def document(routes: Sequence[Route], *, server: str) -> dict[str, Any]:
         "info": {"title": "sless", "version": "1", "description": _TEXT},
         "servers": [{"url": server}],
         "security": [{"bearer": []}],
+        "tags": [{"name": name, "description": what} for name, what in _TAGS.items()],
         "paths": paths,
         "components": {
             "schemas": {_plain(name): _renamed(schema) for name, schema in sorted(components.items())},
             "responses": {str(status): _error(status, what) for status, what in _ERRORS.items()},
-            "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"}},
+            "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer", "description": _BEARER}},
         },
     }
 
@@ -200,7 +209,8 @@ def _error(status: int, what: str) -> dict[str, Any]:
 
 def _media(content: Content, known: Mapping[int, Any]) -> dict[str, Any]:
     shape = content.shape
-    return {"schema": dict(shape) if isinstance(shape, Mapping) else known[id(shape)]}
+    media = {"schema": dict(shape) if isinstance(shape, Mapping) else known[id(shape)]}
+    return media if content.example is None else {**media, "example": content.example}
 
 
 def _renamed(value: Any) -> Any:
