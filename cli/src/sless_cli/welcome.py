@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -55,11 +56,11 @@ def _print(ready: Ready, context: Context, url: str, *, took: Callable[[], float
     if url:
         click.echo(f"function  {url}\nanswer    {_answer_of(url, context)}")
     click.echo(f"REST      {ready.endpoint}/v1")
-    if context.token:
+    if context.token == os.environ.get(TOKEN_VARIABLE, ""):
+        click.echo(f"token     of your issuer, in {TOKEN_VARIABLE}")
+    else:
         click.echo(f"token     {context.token}")
         click.echo("          (30 days; another one: sless token)")
-    else:
-        click.echo(f"token     of your issuer: set {TOKEN_VARIABLE} to one")
     deployed = f", {took():.1f} s with the deployment" if url else ""
     click.echo(f"took      {ready.seconds:.1f} s to start{deployed}")
     click.echo(f"data      {ready.data_dir}")

@@ -41,7 +41,11 @@ def signed(issuer: str = "auth", headers: dict[str, Any] | None = None, **claims
     return jwt.encode(present, KEYS.private[issuer], algorithm="EdDSA", headers={"kid": issuer} | (headers or {}))
 
 
-@pytest.mark.parametrize("principal", [USER, Principal("bob", "space-2")], ids=["admin", "plain"])
+@pytest.mark.parametrize(
+    "principal",
+    [USER, Principal("bob", "space-2"), Principal("bob", "space-3", credential="key-1")],
+    ids=["admin", "plain", "by a key"],
+)
 def test_a_user_comes_out_as_he_went_in(principal: Principal) -> None:
     assert verifier().verify(token(principal), NOW) == principal
 
@@ -105,6 +109,7 @@ REFUSED = {
     "expiry beyond time": (signed(exp=10**30), "times|signature or form"),
     "namespace is no text": (signed(namespace=7), "claims"),
     "roles are no list": (signed(roles="admin"), "claims"),
+    "credential is no text": (signed(credential=7), "claims"),
     "a service that is somebody else": (signed(service="store"), "only for itself"),
 }
 
