@@ -19,6 +19,7 @@ COMMANDS = {
     "status": "Show what runs, and how well functions are kept apart.",
     "token": "Print a token for the embedded platform.",
     "api-key": "Make, list and revoke API keys: tokens for programs.",
+    "dev": "Run a folder on this machine, with the new code as soon as it is saved.",
     "deploy": "Put the code in PATH (a folder or a zip) behind a URL.",
     "function": "List, show and delete functions.",
     "service": "List, show and delete services.",

@@ -11,15 +11,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-import pathspec
 from sless_contracts.limits import ARCHIVE_BYTES, ARCHIVE_FILES, MIB, UNPACKED_BYTES
 
 from sless_cli.errors import UsageFault
+from sless_cli.ignoring import ALWAYS_OUT, Rules, ignored, rules_in
 
 MANIFEST = "sless.toml"
-_ALWAYS_OUT = frozenset({".git"})
 _ZERO_TIME = (1980, 1, 1, 0, 0, 0)
-_IGNORE_FILE = ".gitignore"
 _READ_LIMIT = 4 * MIB
 
 
@@ -79,14 +77,12 @@ def _walk(folder: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
     yield from _walk_below(folder, PurePosixPath(), [])
 
 
-def _walk_below(
-    root: Path, below: PurePosixPath, rules: list[tuple[PurePosixPath, pathspec.GitIgnoreSpec]]
-) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    own = _rules_in(root / below)
+def _walk_below(root: Path, below: PurePosixPath, rules: Rules) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    own = rules_in(root / below)
     rules = [*rules, (below, own)] if own else rules
     for entry in sorted(_entries(root / below), key=lambda found: found.name):
         path = below / entry.name
-        if entry.name in _ALWAYS_OUT or _ignored(path, entry.is_dir(follow_symlinks=False), rules):
+        if entry.name in ALWAYS_OUT or ignored(path, entry.is_dir(follow_symlinks=False), rules):
             continue
         if entry.is_symlink():
             raise UsageFault(
@@ -98,23 +94,6 @@ def _walk_below(
             yield _in_archive(path), entry
         else:
             raise UsageFault(f"{path} is neither a file nor a folder: remove it, or name it in .gitignore")
-
-
-def _ignored(path: PurePosixPath, is_folder: bool, rules: list[tuple[PurePosixPath, pathspec.GitIgnoreSpec]]) -> bool:
-    """As gitignore(5) has it: the rules of the folder nearest to the file come last and win."""
-    ignored = False
-    for base, spec in rules:
-        relative = str(path.relative_to(base)) + ("/" if is_folder else "")
-        verdict = spec.check_file(relative).include
-        ignored = ignored if verdict is None else verdict
-    return ignored
-
-
-def _rules_in(folder: Path) -> pathspec.GitIgnoreSpec | None:
-    file = folder / _IGNORE_FILE
-    if not file.is_file():
-        return None
-    return pathspec.GitIgnoreSpec.from_lines(_read(file).decode(errors="replace").splitlines())
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import jwt
 import pytest
-from sless_cli.commands import up
 from sless_cli.commands.token import duration
 from sless_cli.embedded import issuer, layout, lock, log, provision, secrets
 from sless_cli.embedded.pg_user import uid_base
 from sless_cli.embedded.supervisor import readable
 from sless_cli.errors import CliError, StartFailed, UsageFault
+from sless_cli.installed import python311
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 
@@ -241,13 +241,13 @@ def test_it_is_said_where_a_python_for_functions_was_looked_for(monkeypatch: pyt
     module = "sless_runtime_manager.adapters.local.find_python311"
 
     monkeypatch.setattr(module, lambda _environ: (None, ["/usr/bin/python3.11", "/opt/x/bin/python3.11"]))
-    assert up.python311({"SLESS_PYTHON311": "/p"}) == (Path("/p"), ())
-    found, (note,) = up.python311({})
+    assert python311({"SLESS_PYTHON311": "/p"}) == (Path("/p"), ())
+    found, (note,) = python311({})
     assert found is None
     assert "needs a Python 3.11" in note
     assert "/usr/bin/python3.11, /opt/x/bin/python3.11" in note
 
     monkeypatch.setattr(module, lambda _environ: (Path("/usr/bin/python3.11"), []))
     monkeypatch.setattr("sys.version_info", (3, 13, 1))
-    found, (note,) = up.python311({})
+    found, (note,) = python311({})
     assert (found, "uses /usr/bin/python3.11" in note) == (Path("/usr/bin/python3.11"), True)

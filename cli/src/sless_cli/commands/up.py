@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import platform
 import signal
 import sys
 import time
@@ -19,6 +18,7 @@ from sless_cli.embedded.front import follow, reporter
 from sless_cli.embedded.layout import Layout, layout
 from sless_cli.embedded.run import Options, Parts, Platform
 from sless_cli.errors import CliError, ExitCode, StartFailed
+from sless_cli.installed import python311, runtimes_folder
 from sless_cli.output import note, progress
 
 Starter = Callable[[int, Mapping[int, Callable[[int], None]]], int]
@@ -81,39 +81,10 @@ def installed_parts() -> Parts:
     return Parts(
         services=SERVICES,
         launcher=Path(launcher.origin).parent / "launcher" / "__main__.py",
-        runtimes=_runtimes(),
+        runtimes=runtimes_folder(os.environ),
         python311=found,
         notes=notes,
     )
-
-
-def python311(environ: Mapping[str, str]) -> tuple[Path | None, tuple[str, ...]]:
-    """The interpreter of runtime python3.11, and what people should know about it."""
-    from sless_runtime_manager.adapters.local import find_python311
-
-    given = environ.get("SLESS_PYTHON311")
-    if given:
-        return Path(given), ()
-    found, looked_at = find_python311(environ)
-    if found is None:
-        places = ", ".join(looked_at)
-        return None, (
-            f"Runtime python3.11 needs a Python 3.11, and none was found; its functions cannot run. Looked at {places}. "
-            f"Install one, or name it by SLESS_PYTHON311, and start again.",
-        )
-    if sys.version_info[:2] == (3, 11):
-        return found, ()
-    return found, (f"Runtime python3.11 uses {found}: the platform itself runs on Python {platform.python_version()}.",)
-
-
-def _runtimes() -> Path:
-    """The folder with one folder a runtime: SLESS_RUNTIMES_DIR, or the repository's that this file lies in."""
-    given = os.environ.get("SLESS_RUNTIMES_DIR")
-    candidates = [Path(given)] if given else [folder / "runtimes" for folder in Path(__file__).resolve().parents]
-    for candidate in candidates:
-        if (candidate / "python3.11").is_dir():
-            return candidate
-    raise StartFailed("the folder `runtimes` of the repository is not found: set SLESS_RUNTIMES_DIR to it")
 
 
 def _attached(starter: Starter, front: Callable[[int], int]) -> int:
