@@ -25,6 +25,7 @@ from sless_contracts.catalog import namespace_of
 from sless_contracts.wire import IDENTITY_METADATA, SERVICES
 from sless_platform.errors import AlreadyExists, FailedPrecondition, PermissionDenied, Unauthenticated, Unavailable
 from sless_platform.identity import IdentitySigner
+from sless_platform.migrations import migrations_in
 from sless_platform.rpc.client import RpcChannel, ServiceIdentity
 
 from tests.support.identity import new_identity_keys
@@ -278,4 +279,4 @@ async def test_it_refuses_to_serve_on_an_older_schema(postgres_server: PostgresS
     postgres_server.drop_database(database)
 
     assert process.returncode not in {0, None}
-    assert "auth needs migration 0001_api_keys, the database has none" in said.decode()
+    assert f"auth needs migration {migrations_in(MIGRATIONS)[-1].name}, the database has none" in said.decode()
