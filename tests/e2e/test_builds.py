@@ -40,17 +40,6 @@ def test_a_syntax_error_fails_the_build_with_its_line_and_the_old_version_serves
     assert "handler.py" in log.text
 
 
-def test_requirements_fail_the_build_with_one_sentence(user: User) -> None:
-    user.create("needy")
-
-    failed = user.upload("needy", {"handler.py": GOOD, "requirements.txt": "# tools\n\nrequests==2.32\n"})
-
-    assert failed.status_code == 422
-    error = user.request("GET", "/services/needy/versions/1").json()["error"]
-    assert (error["file"], error["line"]) == ("requirements.txt", 3)
-    assert "requests" in error["message"]
-
-
 def test_requirements_of_comments_only_are_none(user: User) -> None:
     user.create("comments")
 

@@ -17,6 +17,7 @@ from sless_builder.adapters.bubblewrap import Bubblewrap, find_bwrap
 from sless_builder.adapters.no_compiler import NoCompiler
 from sless_builder.adapters.python_compiler import PythonCompilation, PythonCompiler
 from sless_builder.domain.build import Problem, UserError
+from sless_builder.ports import Module
 from sless_platform.errors import Unavailable
 
 from tests.support.builder import python311, until
@@ -50,7 +51,7 @@ def compiler(python: Path | None = None, cpu_sec: int = 20, memory: int = 1 << 3
     )
 
 
-async def compiled(source: bytes, cpu_sec: int = 20, memory: int = 1 << 30) -> bytes | Problem:
+async def compiled(source: bytes, cpu_sec: int = 20, memory: int = 1 << 30) -> Module | Problem:
     async with compiler(cpu_sec=cpu_sec, memory=memory).session() as session:
         return await session.compile("handler.py", source)
 
@@ -63,7 +64,7 @@ def pid_of(session: PythonCompilation) -> int:
 
 async def test_the_process_has_no_user_environment_or_file_of_the_platforms() -> None:
     async with compiler().session() as session:
-        assert isinstance(await session.compile("handler.py", b"x = 1\n"), bytes)
+        assert isinstance(await session.compile("handler.py", b"x = 1\n"), Module)
         proc = Path(f"/proc/{pid_of(session)}")
         status = dict(line.split(":", 1) for line in (proc / "status").read_text().splitlines())
         limits = (proc / "limits").read_text()
@@ -81,7 +82,7 @@ async def test_the_process_has_no_user_environment_or_file_of_the_platforms() ->
 @pytest.mark.parametrize("enclosure", ["bubblewrap"], indirect=True)
 async def test_in_bubblewrap_it_sees_no_file_and_no_network_of_the_platforms(enclosure: str) -> None:
     async with compiler().session() as session:
-        assert isinstance(await session.compile("handler.py", b"x = 1\n"), bytes)
+        assert isinstance(await session.compile("handler.py", b"x = 1\n"), Module)
         proc = Path(f"/proc/{pid_of(session)}")
         for space in ("pid", "net", "mnt", "ipc", "uts"):
             assert (proc / "ns" / space).readlink() != Path(f"/proc/self/ns/{space}").readlink(), space
@@ -131,7 +132,7 @@ async def test_the_line_at_fault_is_quoted_with_a_mark() -> None:
 
 
 async def test_source_in_another_encoding_is_compiled() -> None:
-    assert isinstance(await compiled("# coding: cp1251\nx = 'привет'\n".encode("cp1251")), bytes)
+    assert isinstance(await compiled("# coding: cp1251\nx = 'привет'\n".encode("cp1251")), Module)
 
 
 @pytest.mark.parametrize("source", [b"x = " + b"-" * 200_000 + b"1\n", b"x = a" + b".b" * 200_000 + b"\n"])
@@ -143,12 +144,12 @@ async def test_source_that_is_too_deep_is_its_authors_fault_whatever_it_breaks(s
 
 async def test_a_source_that_breaks_the_compiler_costs_the_others_nothing() -> None:
     async with compiler().session() as session:
-        assert isinstance(await session.compile("a.py", b"x = 1\n"), bytes)
+        assert isinstance(await session.compile("a.py", b"x = 1\n"), Module)
         os.kill(pid_of(session), signal.SIGSEGV)
         problem = await session.compile("b.py", b"x = 2\n")
         assert isinstance(problem, Problem)
         assert (problem.reason, problem.file) == ("COMPILER_CRASHED", "b.py")
-        assert isinstance(await session.compile("c.py", b"x = 3\n"), bytes)
+        assert isinstance(await session.compile("c.py", b"x = 3\n"), Module)
 
 
 @pytest.mark.fault(11)
@@ -178,7 +179,7 @@ async def test_a_sandbox_is_ready_from_the_start_and_again_after_each_session() 
     async with kept_ready(prepared):
         pid = await spare_of(prepared)
         async with prepared.session() as session:
-            assert isinstance(await session.compile("handler.py", b"x = 1\n"), bytes)
+            assert isinstance(await session.compile("handler.py", b"x = 1\n"), Module)
             assert session._process is not None
             assert session._process.pid == pid
             async with prepared.session() as other:
@@ -196,7 +197,7 @@ async def test_a_ready_sandbox_that_died_meanwhile_is_not_taken() -> None:
         os.kill(step_usage.tree(spare)[-1], signal.SIGKILL)
         os.waitid(os.P_PID, spare, os.WEXITED | os.WNOWAIT)
         async with prepared.session() as session:
-            assert isinstance(await session.compile("handler.py", b"x = 1\n"), bytes)
+            assert isinstance(await session.compile("handler.py", b"x = 1\n"), Module)
     await gone(spare)
 
 

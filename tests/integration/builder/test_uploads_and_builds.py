@@ -151,29 +151,6 @@ async def test_the_same_code_with_a_broken_entrypoint_fails_although_its_layer_i
     assert "print 'x'" in version.message
 
 
-@pytest.mark.parametrize(
-    ("files", "file", "line", "package"),
-    [
-        ({"requirements.txt": "# web\n\nrequests==2.31  # http\n"}, "requirements.txt", 3, "requests"),
-        (
-            {"pyproject.toml": "[project]\nname = 'x'\ndependencies = [\n 'flask>=2',\n]\n"},
-            "pyproject.toml",
-            4,
-            "flask",
-        ),
-    ],
-)
-async def test_dependencies_fail_the_build_with_one_sentence(
-    builder: BuilderClient, files: dict[str, str | bytes], file: str, line: int, package: str
-) -> None:
-    await builder.upload(archives.zip_of({"handler.py": archives.HANDLER} | files))
-    version = await builder.ended()
-    error = version.error
-    assert version.state == FAILED
-    assert (error.reason, error.file, error.line, error.package) == ("DEPENDENCIES_UNSUPPORTED", file, line, package)
-    assert f"dependencies are not installed yet: {file} line {line} asks for `{package}" in version.message
-
-
 @pytest.mark.fault(16)
 async def test_the_same_code_of_another_function_is_not_built_again(builder: BuilderClient) -> None:
     code = archives.handler()

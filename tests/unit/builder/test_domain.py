@@ -8,10 +8,6 @@ import json
 import tarfile
 from datetime import timedelta
 
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from sless_builder.domain import dependencies
 from sless_builder.domain.build import (
     FunctionUid,
     Problem,
@@ -94,79 +90,6 @@ def test_an_image_names_its_layers_and_is_named_by_its_digest() -> None:
     digest = hashlib.sha256(image.manifest).hexdigest()
     assert image.reference(SOURCE) == f"sless/sless-00/hello@sha256:{digest}"
     assert image.objects[f"images/sha256/{digest}"] == image.manifest
-
-
-# -- dependencies
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        b"",
-        b"\n\n",
-        b"# only\n  # comments\n",
-        b"\xef\xbb\xbf# with a mark\r\n",
-        "# from a Windows shell\r\n".encode("utf-16"),
-        b"--index-url https://example.com/simple\n-i https://example.com\n--no-index\n",
-    ],
-)
-def test_a_requirements_file_that_asks_for_nothing_is_taken(text: bytes) -> None:
-    assert dependencies.required(text) is None
-
-
-@pytest.mark.parametrize(
-    ("text", "line", "asked", "package"),
-    [
-        (b"requests\n", 1, "requests", "requests"),
-        (
-            b"# x\n\nFlask[async]>=2 ; python_version > '3' # why\nrequests\n",
-            3,
-            "Flask[async]>=2 ; python_version > '3'",
-            "Flask",
-        ),
-        (b"\n-r other.txt\n", 2, "-r other.txt", ""),
-        (b"-e .\n", 1, "-e .", ""),
-        (b"git+https://example.com/x.git#egg=x\n", 1, "git+https://example.com/x.git#egg=x", "git"),
-        (b"a \\\n  ==1.0\n", 1, "a    ==1.0", "a"),
-        ("numpy\r\n".encode("utf-16"), 1, "numpy", "numpy"),
-        (b"caf\xe9\n", 1, "café", "caf"),
-        (b"last-without-newline==1 \\", 1, "last-without-newline==1", "last-without-newline"),
-    ],
-)
-def test_the_first_requirement_is_named_with_its_line(text: bytes, line: int, asked: str, package: str) -> None:
-    demand = dependencies.required(text)
-    assert demand is not None
-    assert (demand.line, demand.text, demand.problem().package) == (line, asked, package)
-
-
-def test_the_sentence_says_what_to_do() -> None:
-    demand = dependencies.required(b"# web\n\nrequests\n")
-    assert demand is not None
-    assert demand.problem().message == (
-        "dependencies are not installed yet: requirements.txt line 3 asks for `requests`; "
-        "vendor it in the folder or remove the line"
-    )
-
-
-def test_a_projects_dependencies_count_and_its_other_tables_do_not() -> None:
-    demand = dependencies.declared(b"[project]\nname = 'x'\ndependencies = ['httpx>=1']\n")
-    assert demand is not None
-    assert (demand.file, demand.line, demand.text) == ("pyproject.toml", 3, "httpx>=1")
-    for text in (
-        b"[project]\nname='x'\n",
-        b"[project]\ndependencies=[]\n",
-        b"[tool.ruff]\nline-length=100\n",
-        b"project=1\n",
-    ):
-        assert dependencies.declared(text) is None
-    with pytest.raises(ValueError, match="line"):
-        dependencies.declared(b"[project\n")
-
-
-@given(st.binary(max_size=300))
-def test_any_requirements_file_can_be_judged(text: bytes) -> None:
-    demand = dependencies.required(text)
-    assert demand is None or demand.problem().printable().message
 
 
 # -- words

@@ -135,6 +135,21 @@ def _registry(around: Surroundings) -> dict[str, str]:
     return {"SLESS_SECRET_ENV_KEY": around.secrets.environment_key}
 
 
+_INSTALLERS = (
+    *("UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS", "UV_INDEX_STRATEGY"),
+    *("UV_EXCLUDE_NEWER", "UV_HTTP_TIMEOUT", "UV_HTTP_RETRIES", "UV_INSECURE_HOST", "UV_SYSTEM_CERTS"),
+    *("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_TRUSTED_HOST", "PIP_CERT"),
+    *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy"),
+    *("SSL_CERT_FILE", "SSL_CERT_DIR"),
+)
+"""Variables of `sless up` that the installer of packages gets, and nobody else."""
+
+
+def _installing(around: Surroundings) -> dict[str, str]:
+    given = {name: around.environ[name] for name in _INSTALLERS if around.environ.get(name)}
+    return {"SLESS_INSTALL_ENV": json.dumps(given)}
+
+
 def _builder(around: Surroundings) -> dict[str, str]:
     where = around.layout
     return {
@@ -190,7 +205,7 @@ SERVICES: Sequence[Service] = (
         load=_package("sless_registry", "RegistrySettings"),
     ),
     Service(
-        name="builder", after=("registry",), peers=("auth", "registry"), own=_builder, tables=True,
+        name="builder", after=("registry",), peers=("auth", "registry"), own=_builder, tables=True, defaults=_installing,
         load=_package("sless_builder", "BuilderSettings"),
     ),
     Service(

@@ -61,6 +61,15 @@ BUILD_RETRY_SEC: Final = Limit(
     86_400, "s", "how long a build is tried again while the platform fails", "SLESS_BUILD_RETRY_SEC"
 )
 BUILD_TAKEOVERS: Final = Limit(5, "times", "how often a build whose builder was lost is begun again")
+BUILD_MEMORY_BYTES: Final = Limit(
+    1024 * MIB, "bytes", "the memory of one step of a build", "SLESS_MAX_BUILD_MEMORY_BYTES"
+)
+BUILD_DISK_BYTES: Final = Limit(2048 * MIB, "bytes", "what one step of a build writes", "SLESS_MAX_BUILD_DISK_BYTES")
+BUILD_PROCESSES: Final = Limit(256, "processes", "the processes and threads of one step of a build")
+BUILD_OUTPUT_BYTES: Final = Limit(MIB, "bytes", "what one step of a build prints")
+DEPENDENCIES_BYTES: Final = Limit(
+    512 * MIB, "bytes", "a version's dependencies, unpacked", "SLESS_MAX_DEPENDENCIES_BYTES"
+)
 QUIET_CALL_SEC: Final = Limit(3_600, "s", "how long a call without a limit may go without a byte")
 DISPLAY_NAME_CHARS: Final = Limit(255, "characters", "a display name")
 DESCRIPTION_CHARS: Final = Limit(4_096, "characters", "a description")

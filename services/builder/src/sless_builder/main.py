@@ -28,6 +28,7 @@ from sless_platform.rpc.server import RpcServer
 
 from sless_builder.adapters.bubblewrap import Bubblewrap
 from sless_builder.adapters.half_written import HalfWrittenObjects
+from sless_builder.adapters.installers import find_installer
 from sless_builder.adapters.layer_folder import FolderLayerSink
 from sless_builder.adapters.no_compiler import NoCompiler
 from sless_builder.adapters.postgres_store import PostgresBuildStore
@@ -36,12 +37,14 @@ from sless_builder.adapters.registry_client import RegistryClient
 from sless_builder.adapters.runtime_folder import FolderRuntimes
 from sless_builder.adapters.sandboxes import FoundSandbox, find_sandbox
 from sless_builder.adapters.signals import PostgresSignals
+from sless_builder.adapters.uv_cache import UvCache
 from sless_builder.adapters.workspace import FolderWorkspace
 from sless_builder.application.base_layers import BaseLayers
 from sless_builder.application.building import Building
 from sless_builder.application.cleaning import Cleaner
 from sless_builder.application.compiling import Compiling
 from sless_builder.application.following import Follower
+from sless_builder.application.installing import Dependencies, Rules
 from sless_builder.application.reading_logs import BuildLogs
 from sless_builder.application.reading_sources import Sources
 from sless_builder.application.reporting import Reporter
@@ -50,13 +53,17 @@ from sless_builder.application.uploading import Uploading
 from sless_builder.application.working import Worker
 from sless_builder.domain.archive import ArchiveInspector, ArchiveLimits
 from sless_builder.domain.build import UserError
+from sless_builder.domain.dependencies import Setting
+from sless_builder.domain.steps import StepLimits
 from sless_builder.grpc_api.servicer import BuilderServicer
+from sless_builder.ports import Queue
 from sless_builder.settings import BuilderSettings
 
 SERVICE: Final = "builder"
 SCHEMA: Final = migrations.schema_of(SERVICE)
 MIGRATIONS: Final = Path(__file__).parent / "migrations"
 _GRACE: Final = timedelta(seconds=3)
+_GRACE_OF_BUILDS: Final = timedelta(seconds=10)
 _COMPILER_MEMORY: Final = 1 << 30
 _ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 
@@ -126,6 +133,8 @@ async def opened(settings: BuilderSettings, registry: RpcChannel) -> AsyncIterat
         stack.push_async_callback(pool.close)
         await migrations.require_current(pool, SERVICE, MIGRATIONS)
         workspace, sink = FolderWorkspace(settings.spool), FolderLayerSink(settings.layers_dir)
+        cache = UvCache(settings.package_cache, most_bytes=settings.package_cache_bytes)
+        cache.open()
         for folder in (workspace, sink):
             folder.open()
             stack.callback(folder.close)
@@ -142,6 +151,7 @@ async def opened(settings: BuilderSettings, registry: RpcChannel) -> AsyncIterat
             signals=PostgresSignals(dsn),
             workspace=workspace,
             sink=sink,
+            cache=cache,
         )
 
 
@@ -154,6 +164,7 @@ def _assembled(
     signals: PostgresSignals,
     workspace: FolderWorkspace,
     sink: FolderLayerSink,
+    cache: UvCache,
 ) -> Builder:
     owner = secrets.token_hex(8)
     objects = FileObjectStore(settings.objects_dir)
@@ -166,22 +177,27 @@ def _assembled(
         objects=objects,
         sink=sink,
     )
+    storing = LayerStoring(objects=objects, sink=sink)
+    limit = timedelta(seconds=settings.max_build_sec)
     building = Building(
         queue=store,
         objects=objects,
-        storing=LayerStoring(objects=objects, sink=sink),
+        storing=storing,
         workspace=workspace,
         inspector=inspector,
         compiling=Compiling(compiler),
         bases=bases,
-        architecture=_ARCHITECTURES.get(os.uname().machine, os.uname().machine),
+        dependencies=_dependencies(settings, found, store, storing, cache),
+        limit=limit,
+        architecture=_architecture(),
     )
     worker = Worker(
         owner=owner,
         queue=store,
         signals=signals,
         building=building,
-        limit=timedelta(seconds=settings.max_build_sec),
+        limit=limit,
+        grace=_GRACE_OF_BUILDS,
         patience=timedelta(seconds=settings.build_retry_sec),
         takeovers=limits.BUILD_TAKEOVERS.value,
         at_once=settings.builds_at_once,
@@ -192,7 +208,7 @@ def _assembled(
         store=store,
         objects=objects,
         sink=sink,
-        leftovers=(sink, workspace, HalfWrittenObjects(settings.objects_dir)),
+        leftovers=(sink, workspace, cache, HalfWrittenObjects(settings.objects_dir)),
         signals=signals,
         kept=bases.keys,
         may_sweep=lambda: follower.connected,
@@ -258,6 +274,39 @@ def _compiler(settings: BuilderSettings, bubblewrap: Bubblewrap | None) -> Pytho
         memory_bytes=_COMPILER_MEMORY,
         bubblewrap=bubblewrap,
     )
+
+
+def _dependencies(
+    settings: BuilderSettings, found: FoundSandbox, queue: Queue, storing: LayerStoring, cache: UvCache
+) -> Dependencies:
+    env = {name: value.get_secret_value() for name, value in settings.install_env.items()}
+    allowed = settings.allow_source_builds
+    there = find_installer(found, python=settings.python311, env=env, cache=cache, limits=_step_limits(settings))
+    return Dependencies(
+        queue=queue,
+        storing=storing,
+        installer=there.installer,
+        setting=Setting(catalog.PYTHON_311.name, _architecture(), there.indexes),
+        rules=Rules(
+            allow_indexes=settings.allow_index_options,
+            allow_sources=there.sources_safe if allowed is None else allowed,
+            most_bytes=settings.max_dependencies_bytes,
+        ),
+    )
+
+
+def _step_limits(settings: BuilderSettings) -> StepLimits:
+    return StepLimits(
+        seconds=settings.max_build_sec,
+        memory_bytes=settings.max_build_memory_bytes,
+        disk_bytes=settings.max_build_disk_bytes,
+        processes=limits.BUILD_PROCESSES.value,
+        output_bytes=limits.BUILD_OUTPUT_BYTES.value,
+    )
+
+
+def _architecture() -> str:
+    return _ARCHITECTURES.get(os.uname().machine, os.uname().machine)
 
 
 def _limits(settings: BuilderSettings) -> ArchiveLimits:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from pydantic import Field, SecretStr
@@ -81,6 +82,57 @@ class BuilderSettings(ServiceSettings):
         ge=0,
         description="how long layers of a deleted function are kept, in seconds, in case its code comes back",
     )
+    max_dependencies_bytes: int = Field(
+        limits.DEPENDENCIES_BYTES.value,
+        validation_alias="SLESS_MAX_DEPENDENCIES_BYTES",
+        ge=1_024,
+        description="the most bytes of a version's dependencies, unpacked",
+    )
+    max_build_memory_bytes: int = Field(
+        limits.BUILD_MEMORY_BYTES.value,
+        validation_alias="SLESS_MAX_BUILD_MEMORY_BYTES",
+        ge=64 << 20,
+        description="the most memory of one step of a build, all its processes together",
+    )
+    max_build_disk_bytes: int = Field(
+        limits.BUILD_DISK_BYTES.value,
+        validation_alias="SLESS_MAX_BUILD_DISK_BYTES",
+        ge=1 << 20,
+        description="the most bytes that one step of a build may write",
+    )
+    package_cache_dir: Path | None = Field(
+        None,
+        validation_alias="SLESS_PACKAGE_CACHE_DIR",
+        description="the folder of downloaded packages; unset: `packages` beside SLESS_OBJECTS_DIR",
+    )
+    package_cache_bytes: int = Field(
+        2 << 30,
+        validation_alias="SLESS_PACKAGE_CACHE_BYTES",
+        ge=0,
+        description="how large the folder of downloaded packages may be before it is begun anew",
+    )
+    install_env: Mapping[str, SecretStr] = Field(
+        default_factory=dict,
+        validation_alias="SLESS_INSTALL_ENV",
+        description="variables of package installers, as a JSON object: package index, proxies, certificates; unset: those of "
+        "the environment of `sless up` that docs/builds.md lists",
+    )
+    allow_index_options: bool = Field(
+        default=False,
+        validation_alias="SLESS_ALLOW_INDEX_OPTIONS",
+        description="whether a requirements.txt may name another package index",
+    )
+    allow_source_builds: bool | None = Field(
+        None,
+        validation_alias="SLESS_ALLOW_SOURCE_BUILDS",
+        description="whether packages without a wheel are built; unset: where that code can read neither the platform's files nor "
+        "a password of the index",
+    )
+
+    @property
+    def package_cache(self) -> Path:
+        """The folder of downloaded packages."""
+        return self.package_cache_dir or self.objects_dir.parent / "packages"
 
     build_retry_sec: int = Field(
         limits.BUILD_RETRY_SEC.value,

@@ -83,7 +83,11 @@ class PostgresBuildStore:
                 raise _lost(claim)
             if made is not None:
                 broken = [asdict(problem) for problem in made.broken]
-                await database.execute(sql.ADD_LAYER, made.key, made.digest, made.size, broken, version_uid)
+                await database.execute(
+                    sql.ADD_LAYER,
+                    *(made.key, made.digest, made.size, broken, dict(made.facts)),
+                    version_uid,
+                )
 
     async def append_log(self, claim: Claim, text: str) -> None:
         await self._fenced(sql.APPEND_LOG, claim, text)
@@ -214,7 +218,7 @@ def _claim(row: Any, owner: str) -> Claim:
 
 def _layer(row: Any) -> Layer:
     broken = tuple(Problem(**problem) for problem in row["broken"])
-    return Layer(row["key"], row["digest"], row["size"], broken)
+    return Layer(row["key"], row["digest"], row["size"], broken, row["facts"])
 
 
 def _report(row: Any) -> Report:

@@ -20,6 +20,8 @@ from sless_builder.adapters.bubblewrap import Bubblewrap, View
 from sless_builder.adapters.interpreter import interpreter_files
 from sless_builder.application.finishing import to_its_end
 from sless_builder.domain.build import Problem
+from sless_builder.domain.imports import Import
+from sless_builder.ports import Module
 
 _PROGRAM: Final = Path(__file__).with_name("compile_program.py")
 _MAX_ANSWER_BYTES: Final = 256 << 20
@@ -108,7 +110,7 @@ class PythonCompilation:
         self._encodings: list[str] = []
         self._process = process
 
-    async def compile(self, path: str, source: bytes) -> bytes | Problem:
+    async def compile(self, path: str, source: bytes) -> Module | Problem:
         """See Compilation."""
         encoding = _declared_encoding(source)
         if encoding and encoding not in self._encodings and len(self._encodings) < _MAX_ENCODINGS:
@@ -127,7 +129,7 @@ class PythonCompilation:
             await asyncio.wait([asking])
             asking.exception()
             raise
-        return answer if kind == b"+" else _problem(path, answer)
+        return _module(answer) if kind == b"+" else _problem(path, answer)
 
     async def close(self) -> None:
         """End the process, whatever it does."""
@@ -240,6 +242,17 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
     if process.returncode is None:  # else its number may be another's by now
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
+
+
+def _module(answer: bytes) -> Module:
+    size = int.from_bytes(answer[:4], "big")
+    told = answer[4 : 4 + size].decode(errors="replace")
+    return Module(answer[4 + size :], tuple(_import(line) for line in told.splitlines()))
+
+
+def _import(line: str) -> Import:
+    number, level, guarded, module, names = line.split(" ")
+    return Import(int(number), int(level), module, tuple(filter(None, names.split(","))), guarded == "1")
 
 
 def _problem(path: str, answer: bytes) -> Problem:

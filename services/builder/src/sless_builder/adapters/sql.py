@@ -115,7 +115,7 @@ COUNT_RUN: Final = """
 UPDATE builds SET runs = runs + 1 WHERE version_uid = $1 AND attempt = $2 AND state = 'building' RETURNING version_uid
 """
 
-LAYER: Final = "SELECT key, digest, size, broken FROM layers WHERE key = $1"
+LAYER: Final = "SELECT key, digest, size, broken, facts FROM layers WHERE key = $1"
 
 HOLD: Final = """
 UPDATE builds SET objects = objects[1:1] || $3::text[]
@@ -123,11 +123,11 @@ WHERE version_uid = $1 AND attempt = $2 AND state = 'building' RETURNING version
 """
 
 ADD_LAYER: Final = """
-INSERT INTO layers (key, digest, size, broken, made_by, made)
-SELECT $1, $2, $3, $4, $5, NOT EXISTS (SELECT FROM layers WHERE digest = $2)
+INSERT INTO layers (key, digest, size, broken, facts, made_by, made)
+SELECT $1, $2, $3, $4, $5, $6, NOT EXISTS (SELECT FROM layers WHERE digest = $2)
 ON CONFLICT (key) DO UPDATE
-SET digest = excluded.digest, size = excluded.size, broken = excluded.broken, made_by = excluded.made_by,
-    made = layers.made OR excluded.made, made_at = excluded.made_at
+SET digest = excluded.digest, size = excluded.size, broken = excluded.broken, facts = excluded.facts,
+    made_by = excluded.made_by, made = layers.made OR excluded.made, made_at = excluded.made_at
 """
 
 APPEND_LOG: Final = """

@@ -13,7 +13,7 @@ from sless_builder.application.compiling import pyc_path
 from sless_builder.application.finishing import in_thread
 from sless_builder.application.storing import LayerStoring
 from sless_builder.domain.layers import LAYOUT, Layer, LayerFile, object_key, write_layer
-from sless_builder.ports import Compiler, LayerSink, RuntimeFile, Runtimes, Workspace
+from sless_builder.ports import Compiler, LayerSink, Module, RuntimeFile, Runtimes, Workspace
 
 
 class BaseLayers:
@@ -69,9 +69,9 @@ class BaseLayers:
         async with self._compiler.session() as session:
             for file in files:
                 if file.path.endswith(".py"):
-                    pyc = await session.compile(file.path, file.content)
-                    if isinstance(pyc, bytes):
-                        compiled.append(RuntimeFile(pyc_path(file.path), pyc))
+                    module = await session.compile(file.path, file.content)
+                    if isinstance(module, Module):
+                        compiled.append(RuntimeFile(pyc_path(file.path), module.pyc))
         return compiled
 
 

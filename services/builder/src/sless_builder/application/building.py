@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -17,12 +18,13 @@ from sless_builder.application.base_layers import BaseLayers
 from sless_builder.application.build_log import BuildLog
 from sless_builder.application.compiling import Compiled, Compiling
 from sless_builder.application.finishing import in_thread, together
+from sless_builder.application.installing import Code, Dependencies, Provided
 from sless_builder.application.storing import LayerStoring, fetch
-from sless_builder.domain import dependencies
-from sless_builder.domain.archive import Archive, ArchiveFile, ArchiveInspector, read
+from sless_builder.domain.archive import ArchiveFile, ArchiveInspector, read
 from sless_builder.domain.build import Claim, Problem, Result, Source, UserError
 from sless_builder.domain.entrypoint import find_module, missing
 from sless_builder.domain.image import Image, image_of
+from sless_builder.domain.imports import Imports
 from sless_builder.domain.layers import Layer, LayerFile, archive_key, code_key, object_key, write_layer
 from sless_builder.ports import Queue, Workspace
 
@@ -30,13 +32,10 @@ _WARNINGS: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
-class _Code:
+class _Code(Code):
     """An archive on disk, and which of its files is the entrypoint's module."""
 
-    file: BinaryIO
-    archive: Archive
     entry_module: str
-    folder: Path
 
 
 class Building:
@@ -52,8 +51,11 @@ class Building:
         inspector: ArchiveInspector,
         compiling: Compiling,
         bases: BaseLayers,
+        dependencies: Dependencies,
+        limit: timedelta,
         architecture: str,
     ) -> None:
+        """`limit`: how long the steps of one build may take, all together."""
         self._queue = queue
         self._objects = objects
         self._storing = storing
@@ -61,6 +63,8 @@ class Building:
         self._inspector = inspector
         self._compiling = compiling
         self._bases = bases
+        self._dependencies = dependencies
+        self._limit = limit
         self._architecture = architecture
 
     async def build(self, claim: Claim, log: BuildLog) -> Result:
@@ -69,13 +73,14 @@ class Building:
         Raises UserError for what its author must mend, LeaseLost, and anything else for what the platform must.
         """
         source = claim.source
+        deadline = asyncio.get_running_loop().time() + self._limit.total_seconds()
         log.line(f"version {source.number} of {source.name}: {source.runtime}, {source.entrypoint}")
         base = await self._base(source)
         async with self._workspace.folder() as folder:
             await fetch(self._objects, archive_key(source.code_sha256), folder / "code.zip")
             with (folder / "code.zip").open("rb") as file:
                 code = await self._checked(source, file, folder, log)
-                return await self._built(claim, base, code, log)
+                return await self._built(claim, base, code, log, deadline)
 
     async def _base(self, source: Source) -> Layer:
         try:
@@ -93,21 +98,28 @@ class Building:
             raise UserError(
                 Problem("ENTRYPOINT_NOT_FOUND", f"the code has {missing(source.entrypoint, archive.paths)}")
             )
-        await in_thread(_refuse_dependencies, archive, file, log)
-        return _Code(file, archive, module, folder)
+        return _Code(file, archive, folder, module)
 
-    async def _built(self, claim: Claim, base: Layer, code: _Code, log: BuildLog) -> Result:
+    async def _built(self, claim: Claim, base: Layer, code: _Code, log: BuildLog, deadline: float) -> Result:
+        """The code first: what is wrong with it shows before anything is installed for it."""
         key = code_key(claim.source.code_sha256, claim.source.runtime)
         known = await self._queue.layer(key)
         if known is not None:
             _refuse_broken(known.broken, code.entry_module)
-            image = await self._hold(claim, (base, known), None)
+        made = None if known is not None else await self._make(claim, key, code, log)
+        provided = await self._dependencies.provide(claim, base, code, log, deadline=deadline)
+        below = (base,) if provided is None else (base, provided.layer)
+        if known is not None:
+            image = await self._hold(claim, (*below, known), None)
             if await self._storing.restore(known, code.folder / "code.tar"):
                 log.line(f"code layer {known.digest} is there already: nothing to build")
+                _warn_of_imports(known, code, provided, log)
                 await together(self._base_stored(base, claim.source), self._image_stored(image))
-                return _result(claim.source, (base, known), image, cached=True)
-        made = await self._make(claim, key, code, log)
-        image = await self._hold(claim, (base, made), made)
+                cached = provided is None or provided.cached
+                return _result(claim.source, (*below, known), image, cached=cached)
+        made = made or await self._make(claim, key, code, log)
+        image = await self._hold(claim, (*below, made), made)
+        _warn_of_imports(made, code, provided, log)
         fault_point("builder.build.before_layer_store")
         await together(
             self._storing.put(made, code.folder / "code.tar"),
@@ -115,7 +127,7 @@ class Building:
             self._image_stored(image),
         )
         fault_point("builder.build.after_layer_store")
-        return _result(claim.source, (base, made), image, cached=False)
+        return _result(claim.source, (*below, made), image, cached=False)
 
     async def _make(self, claim: Claim, key: str, code: _Code, log: BuildLog) -> Layer:
         """Run the sandbox and write the layer's tar; nothing of it is stored yet."""
@@ -131,7 +143,7 @@ class Building:
         began = time.monotonic()
         digest, size = await in_thread(_write_tar, code, compiled)
         log.line(f"code layer {digest} made, {size:,} bytes, in {_ms_since(began)}")
-        return Layer(key, digest, size, compiled.broken)
+        return Layer(key, digest, size, compiled.broken, facts=compiled.imports.facts())
 
     async def _hold(self, claim: Claim, layers: tuple[Layer, ...], made: Layer | None) -> Image:
         """Name all objects that the result needs, before any of them is stored."""
@@ -171,16 +183,13 @@ def _refuse_broken(broken: Sequence[Problem], entry_module: str) -> None:
             raise UserError(problem)
 
 
-def _refuse_dependencies(archive: Archive, file: BinaryIO, log: BuildLog) -> None:
-    content = {item.path: item for item in archive.files}
-    demand = None
-    if (requirements := content.get(dependencies.REQUIREMENTS)) is not None:
-        demand = dependencies.required(b"".join(read(file, requirements)))
-    if demand is None and (project := content.get(dependencies.PYPROJECT)) is not None:
-        with suppress(ValueError):
-            demand = dependencies.declared(b"".join(read(file, project)))
-    if demand is not None:
-        raise UserError(demand.problem())
+def _warn_of_imports(layer: Layer, code: _Code, provided: Provided | None, log: BuildLog) -> None:
+    installed = frozenset[str]() if provided is None else provided.modules
+    unsatisfied = Imports.of_facts(layer.facts).unsatisfied(code.entry_module, installed)
+    for wanted in unsatisfied[:_WARNINGS]:
+        log.line(wanted.warning())
+    if len(unsatisfied) > _WARNINGS:
+        log.line(f"warning: {len(unsatisfied) - _WARNINGS} more imports that nothing has")
 
 
 def _counted(count: int, noun: str) -> str:

@@ -11,9 +11,10 @@ from sless_platform.telemetry import spanned
 from sless_builder.application.finishing import in_thread
 from sless_builder.domain.archive import Archive, ArchiveFile, read
 from sless_builder.domain.build import Problem
+from sless_builder.domain.imports import Import, Imports, imports_of
 from sless_builder.domain.layers import LayerFile
 from sless_builder.domain.paths import MAX_SEGMENT_BYTES
-from sless_builder.ports import Compilation, Compiler
+from sless_builder.ports import Compilation, Compiler, Module
 
 _SUFFIX: Final = ".py"
 _TAG: Final = ".cpython-311.pyc"
@@ -25,10 +26,11 @@ the same code always gives the same layer."""
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """What came of the modules: .pyc files for the layer, and the modules that are broken."""
+    """What came of the modules: .pyc files for the layer, the modules that are broken, and what the others import."""
 
     files: tuple[LayerFile, ...]
     broken: tuple[Problem, ...]
+    imports: Imports
 
 
 @dataclass
@@ -75,19 +77,21 @@ class Compiling:
         `spool`: a new file's path. Raises Unavailable when the sandbox fails.
         """
         spooled, broken = _Spooled(spool), []
+        imports: dict[str, tuple[Import, ...]] = {}
         with spool.open("wb") as out:
             async with self._compiler.session() as session:
                 for item in _modules(archive, entry_module):
                     outcome = await self._compiled(session, file, item)
-                    if isinstance(outcome, bytes):
-                        spooled.add(out, pyc_path(item.path), outcome)
+                    if isinstance(outcome, Module):
+                        spooled.add(out, pyc_path(item.path), outcome.pyc)
+                        imports[item.path] = outcome.imports
                         continue
                     broken.append(outcome)
                     if item.path == entry_module:
                         break
-        return Compiled(spooled.files(), tuple(broken))
+        return Compiled(spooled.files(), tuple(broken), imports_of(imports, archive.paths))
 
-    async def _compiled(self, session: Compilation, file: BinaryIO, item: ArchiveFile) -> bytes | Problem:
+    async def _compiled(self, session: Compilation, file: BinaryIO, item: ArchiveFile) -> Module | Problem:
         source = await in_thread(lambda: b"".join(read(file, item)))
         return await session.compile(item.path, source)
 

@@ -80,6 +80,7 @@ class Worker:
         limit: timedelta,
         patience: timedelta,
         takeovers: int,
+        grace: timedelta = timedelta(0),
         at_once: int = 2,
         lease: Lease | None = None,
         pause: Callable[[int], timedelta] = pause_after,
@@ -87,6 +88,7 @@ class Worker:
         """What bounds a build.
 
         limit      how long it may take.
+        grace      how long it has after that to say what took so long.
         patience   how long it is tried again while the platform fails.
         takeovers  how often its builder may be lost with it.
         pause      how long it waits after the platform's n-th failure.
@@ -98,6 +100,7 @@ class Worker:
         self._limit = limit
         self._patience = patience
         self._takeovers = takeovers
+        self._grace = grace
         self._at_once = at_once
         self._lease = lease or Lease()
         self._pause = pause
@@ -209,7 +212,7 @@ class Worker:
     async def _result(self, work: _Work) -> Result:
         limit = self._limit.total_seconds()
         try:
-            async with asyncio.timeout(limit) as timer:
+            async with asyncio.timeout(limit + self._grace.total_seconds()) as timer:
                 return await self._building.build(work.claim, work.log)
         except TimeoutError:
             if not timer.expired():

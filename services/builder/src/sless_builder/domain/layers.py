@@ -9,9 +9,9 @@ from __future__ import annotations
 import hashlib
 import io
 import tarfile
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import BinaryIO, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO, Final
 
 from sless_builder.domain.build import Problem
 from sless_builder.domain.paths import folders_of
@@ -45,12 +45,14 @@ class Layer:
     digest  "sha256:" and 64 hexadecimal digits of the uncompressed tar.
     size    of the tar, in bytes.
     broken  the source files in it that can't be compiled, and why.
+    facts   what is known of its content, as JSON has it.
     """
 
     key: str
     digest: str
     size: int
     broken: tuple[Problem, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
 
 def code_key(code_sha256: str, runtime: str) -> str:

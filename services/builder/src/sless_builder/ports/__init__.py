@@ -16,6 +16,7 @@ from sless_builder.ports.machine import Compilation as Compilation
 from sless_builder.ports.machine import Compiler as Compiler
 from sless_builder.ports.machine import LayerSink as LayerSink
 from sless_builder.ports.machine import Leftovers as Leftovers
+from sless_builder.ports.machine import Module as Module
 from sless_builder.ports.machine import RuntimeFile as RuntimeFile
 from sless_builder.ports.machine import Runtimes as Runtimes
 from sless_builder.ports.machine import Sandbox as Sandbox

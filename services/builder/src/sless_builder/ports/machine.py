@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from sless_builder.domain.build import Problem
+from sless_builder.domain.imports import Import
 from sless_builder.domain.steps import Step, StepEnd
 
 
@@ -58,11 +59,19 @@ class Leftovers(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A compiled module: a .pyc that needs no look at its source, and what it imports."""
+
+    pyc: bytes = field(repr=False)
+    imports: tuple[Import, ...] = ()
+
+
 class Compilation(Protocol):
     """A sandbox that runs."""
 
-    async def compile(self, path: str, source: bytes) -> bytes | Problem:
-        """The compiled module as a .pyc that needs no look at its source, or what is wrong with the source.
+    async def compile(self, path: str, source: bytes) -> Module | Problem:
+        """The compiled module, or what is wrong with the source.
 
         Raises Unavailable when the sandbox ended for a reason that is not the source's.
         """
