@@ -21,6 +21,10 @@ from tests.support.embedded import SLESS, until
 HANDLER = """
 import asyncio, os, sys, time
 
+def halves():
+    yield "begun"
+    raise RuntimeError("half-way")
+
 def handle(event, context=None):
     path = event["_path"] if isinstance(event, dict) else "/"
     if path == "/raise":
@@ -35,6 +39,8 @@ def handle(event, context=None):
         subprocess.Popen(["sleep", "1000"], start_new_session=False)
     if path == "/stream":
         return (f"line {number}\\n" for number in range(3))
+    if path == "/half":
+        return halves()
     if path == "/big":
         return {"length": len(event["text"])}
     if path == "/odd":
@@ -92,6 +98,23 @@ def test_answers_are_those_of_a_platform(dev: Dev) -> None:
     unsendable = dev.call("/unsendable")
     assert (unsendable.status_code, unsendable.json()["code"]) == (500, "HANDLER_ERROR")
     assert dev.call("/", "POST", content=b"x" * (32 * 1024 * 1024 + 1)).status_code == 413
+
+
+def test_an_answer_that_ends_half_way_is_cut_and_told(dev: Dev) -> None:
+    with pytest.raises(httpx.RemoteProtocolError):
+        dev.call("/half")
+
+    dev.saw("the answer ended half-way: ")
+    dev.saw("RuntimeError: half-way")
+    dev.saw("GET /half cut ")
+    assert dev.call().status_code == 200
+
+
+def test_a_client_that_goes_away_is_told(dev: Dev) -> None:
+    with pytest.raises(httpx.ReadTimeout):
+        dev.call("/slow", "POST", json={"seconds": 1}, timeout=0.2)
+
+    dev.saw("POST /slow client gone ")
 
 
 def test_what_happens_is_shown_as_it_comes(dev: Dev) -> None:
@@ -220,6 +243,20 @@ def test_a_killed_sless_dev_takes_its_process_along(folder: Path, tmp_path: Path
         dev.process.send_signal(signal.SIGKILL)
         dev.process.wait()
         until(lambda: not processes_below(tmp_path), "the handler's process to end")
+
+
+def test_it_ends_when_nobody_reads_what_it_tells(folder: Path, tmp_path: Path) -> None:
+    environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TMPDIR": str(tmp_path)}
+    command = [str(SLESS), "dev", str(folder), "--port", "0"]
+    with subprocess.Popen(
+        command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        process.stdout.close()
+        assert httpx.get(url, timeout=60).status_code == 200
+        assert process.wait(60) == 0
+    assert processes_below(tmp_path) == []
 
 
 def test_secrets_come_from_the_environment(folder: Path, tmp_path: Path) -> None:

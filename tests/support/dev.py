@@ -69,6 +69,8 @@ def running_dev(folder: Path, *arguments: str, home: Path, **environ: str) -> It
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # A shell that runs the tests in the background has them ignore it, and what they start as well.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     dev = Dev(process)
     assert process.stdout is not None

@@ -126,11 +126,17 @@ class Api:
         response, _ = self._sent(request, repeatable=True, stream=True)
         try:
             if response.status_code >= 300:
-                response.read()
-                raise self._error(_answer(response))
+                raise self._error(self._whole(response))
             yield self._lines(response)
         finally:
             response.close()
+
+    def _whole(self, response: httpx.Response) -> Answer:
+        try:
+            response.read()
+        except httpx.TransportError as error:
+            raise unreachable(self.context.endpoint, error) from error
+        return _answer(response)
 
     def _lines(self, response: httpx.Response) -> Iterator[str]:
         try:

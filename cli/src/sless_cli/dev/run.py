@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
 from sless_calls import LogLine
 
@@ -40,24 +42,39 @@ class Options:
 
 
 class Terminal:
-    """Tells at once: our own lines on stderr, the handler's where it printed them."""
+    """Tells at once: our own lines on stderr, the handler's where it printed them. `gone` is called when nobody reads them."""
+
+    def __init__(self, gone: Callable[[], None]) -> None:
+        self._gone = gone
 
     def note(self, text: str) -> None:
         """A line of our own."""
-        print(text, file=sys.stderr, flush=True)
+        self._print(text, sys.stderr)
 
     def lines(self, lines: list[LogLine]) -> None:
         """What the handler printed."""
         for line in lines:
-            print(line.text, file=sys.stdout if line.stream == "stdout" else sys.stderr, flush=True)
+            self._print(line.text, sys.stdout if line.stream == "stdout" else sys.stderr)
+
+    def _print(self, text: str, stream: TextIO) -> None:
+        try:
+            print(text, file=stream, flush=True)
+        except BrokenPipeError:
+            # Neither flushed again at the end, which would fail as well.
+            with open(os.devnull, "w") as nothing:
+                os.dup2(nothing.fileno(), stream.fileno())
+            self._gone()
 
 
 async def serve(options: Options, environ: Mapping[str, str]) -> None:
     """Serve until SIGINT, SIGTERM or SIGHUP. Raises CliError for what makes no sense from the beginning."""
     program_of(options.folder, options.wishes)
-    tell, stop = Terminal(), asyncio.Event()
+    stop = asyncio.Event()
+    tell = Terminal(stop.set)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        # What nohup and a shell's & have asked to ignore stays ignored.
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
     with tempfile.TemporaryDirectory(prefix="sless-dev-", ignore_cleanup_errors=True) as run:
         (Path(run) / "home").mkdir()
         start = compiled(options.start, options.python, Path(run))
