@@ -63,14 +63,13 @@ def running_dev(folder: Path, *arguments: str, home: Path, **environ: str) -> It
     """`sless dev FOLDER`, ended afterwards."""
     kept = {name: os.environ[name] for name in ("PATH", "SSL_CERT_FILE") if name in os.environ}
     process = subprocess.Popen(
-        [SLESS, "dev", str(folder), "--port", "0", *arguments],
+        # A shell that runs the tests in the background has them ignore interrupts, and what they start as well.
+        ["env", "--default-signal=INT", str(SLESS), "dev", str(folder), "--port", "0", *arguments],
         env={**kept, "HOME": str(home), "LANG": "C.UTF-8", "TMPDIR": str(home), **environ},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        # A shell that runs the tests in the background has them ignore it, and what they start as well.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     dev = Dev(process)
     assert process.stdout is not None
