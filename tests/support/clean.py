@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 from sless_cli.embedded.postgres import PORT
@@ -31,6 +32,19 @@ def assert_builds_left_nothing(platform: Platform, build_uid: int | None = None)
     }
     for what, look in left.items():
         until(lambda look=look: not look(), f"no {what} of builds to be left: {look()}")  # type: ignore[misc]
+
+
+async def builder_rows(platform: Platform, query: str) -> list[dict[str, Any]]:
+    """What a query on the builder's tables gives."""
+    role = role_of("builder")
+    password = json.loads(platform.layout.secrets.read_text())["database_passwords"][role]
+    session = await asyncpg.connect(
+        host=str(platform.layout.postgres_run), port=PORT, user=role, password=password, database=DATABASE
+    )
+    try:
+        return [dict(row) for row in await session.fetch(query)]
+    finally:
+        await session.close()
 
 
 def _spool(platform: Platform) -> Path:
@@ -59,15 +73,7 @@ def _folders(platform: Platform) -> list[str]:
 
 
 async def _queue(platform: Platform) -> list[str]:
-    role = role_of("builder")
-    password = json.loads(platform.layout.secrets.read_text())["database_passwords"][role]
-    session = await asyncpg.connect(
-        host=str(platform.layout.postgres_run), port=PORT, user=role, password=password, database=DATABASE
-    )
-    try:
-        return [row["version_uid"] for row in await session.fetch(_WAITING)]
-    finally:
-        await session.close()
+    return [row["version_uid"] for row in await builder_rows(platform, _WAITING)]
 
 
 def _mounts(platform: Platform) -> list[str]:

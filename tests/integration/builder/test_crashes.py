@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -22,6 +23,7 @@ from tests.support.builder import (
     new_request_id,
     until,
 )
+from tests.support.package_index import package_index
 from tests.support.postgres import ServiceDatabase
 from tests.support.registry import VERSIONS, RunningRegistry, running_registry
 
@@ -96,10 +98,52 @@ POINTS = {
 }
 
 
+# The same where packages are installed: that is one run more, and goes on beside the other, so that both may be killed.
+BEFORE_OR_AFTER = frozenset({2})
+BOTH_PERHAPS_KILLED = frozenset({2, 3, 4})
+ONE_PERHAPS_KILLED = frozenset({2, 3})
+ONE_LOST = frozenset({3, 4})
+POINTS_OF_DEPENDENCIES = {
+    "builder.upload.after_store": BEFORE_OR_AFTER,
+    "builder.upload.after_create_version": BOTH_PERHAPS_KILLED,
+    "builder.queue.after_insert": BOTH_PERHAPS_KILLED,
+    "builder.build.claimed": BEFORE_OR_AFTER,
+    "builder.report.building_told": BOTH_PERHAPS_KILLED,
+    "builder.dependencies.before_layer_store": ONE_LOST,
+    "builder.dependencies.after_layer_store": ONE_PERHAPS_KILLED,
+    "builder.build.before_layer_store": ONE_LOST,
+    "builder.build.after_layer_store": ONE_PERHAPS_KILLED,
+    "builder.build.after_result_commit": BEFORE_OR_AFTER,
+    "builder.report.before_ack": BEFORE_OR_AFTER,
+    "builder.report.after_ack": BEFORE_OR_AFTER,
+}
+
+
 @pytest.mark.fault(14)
 @pytest.mark.fault(42)
 @pytest.mark.timeout(300)
 async def test_a_version_is_built_once_wherever_its_builder_is_killed(service_database: ServiceDatabase) -> None:
+    await check_kills(service_database, POINTS, archives.handler(), made=1)
+
+
+@pytest.mark.fault(14)
+@pytest.mark.fault(42)
+@pytest.mark.timeout(300)
+async def test_a_version_with_dependencies_is_built_once_wherever_its_builder_is_killed(
+    service_database: ServiceDatabase,
+) -> None:
+    handler = "import alpha\n\ndef handle(event):\n    return alpha.VERSION\n"
+    archive = archives.zip_of({"handler.py": handler, "requirements.txt": "alpha\n"})
+    with package_index() as index:
+        index.add_wheel("alpha", "1.0")
+        env = json.dumps({"UV_DEFAULT_INDEX": index.url})
+        await check_kills(service_database, POINTS_OF_DEPENDENCIES, archive, made=2, SLESS_INSTALL_ENV=env)
+
+
+async def check_kills(
+    service_database: ServiceDatabase, points: Mapping[str, frozenset[int]], archive: bytes, made: int, **variables: str
+) -> None:
+    """Kill a builder at each point. `made`: how many layers the version has that are not the runtime's."""
     # Each has a world of its own; together, because most of the time leases are waited for.
     at_once = asyncio.Semaphore(4)
 
@@ -110,15 +154,16 @@ async def test_a_version_is_built_once_wherever_its_builder_is_killed(service_da
             registry.invoker(),
             builder_place(registry, service_database) as place,
         ):
-            await check_kill(place, point)
+            place.variables.update(variables)
+            await check_kill(place, point, archive, points[point], made)
 
-    outcomes = await asyncio.gather(*(killed_at(point) for point in POINTS), return_exceptions=True)
-    failed = {point: repr(outcome) for point, outcome in zip(POINTS, outcomes, strict=True) if outcome is not None}
+    outcomes = await asyncio.gather(*(killed_at(point) for point in points), return_exceptions=True)
+    failed = {point: repr(outcome) for point, outcome in zip(points, outcomes, strict=True) if outcome is not None}
     assert not failed
 
 
-async def check_kill(place: BuilderPlace, point: str) -> None:
-    client, request_id, archive = BuilderClient(place), new_request_id(), archives.handler()
+async def check_kill(place: BuilderPlace, point: str, archive: bytes, runs: frozenset[int], made: int) -> None:
+    client, request_id = BuilderClient(place), new_request_id()
     await client.create()
     async with history_of(place.registry) as history:
         async with builder_process(place, SLESS_FAULTS=f"{point}=kill") as doomed:
@@ -130,13 +175,15 @@ async def check_kill(place: BuilderPlace, point: str) -> None:
             version = await client.ended()
             assert version.state == BUILT, version.message
             await settled(place)
-            await check_one_build(client, version, runs=POINTS[point])
+            await check_one_build(client, version, runs, made)
             assert await successor.stop() == 0
         check_history(history.states["hello", 1])
     await client.close()
 
 
-async def check_one_build(client: BuilderClient, version: registry_pb2.Version, runs: frozenset[int]) -> None:
+async def check_one_build(
+    client: BuilderClient, version: registry_pb2.Version, runs: frozenset[int], made: int
+) -> None:
     place = client.place
     with pytest.raises(PlatformError):
         await client.version(2)
@@ -144,7 +191,10 @@ async def check_one_build(client: BuilderClient, version: registry_pb2.Version, 
     assert build["state"] == "built"
     assert build["runs"] in runs
     assert build["attempt"] == build["reported_attempt"] == version.attempt <= 2
-    assert await place.rows("SELECT made FROM layers") == [{"made": True}]
+    layers = await place.rows("SELECT digest, made FROM layers")
+    # One layer may be found by several things that it was made from.
+    assert {layer["digest"] for layer in layers} == set(version.layers[1:])
+    assert sum(layer["made"] for layer in layers) == len(version.layers) - 1 == made
     assert place.layer_names() == set(version.layers)
     assert {name.split("/")[0]: 0 for name in place.object_names()} == {"code": 0, "layers": 0, "images": 0}
     assert place.object_names("layers/") == {f"layers/sha256/{digest[7:]}" for digest in version.layers}
