@@ -151,7 +151,7 @@ class TestNotes:
     def test_both_share_one_layer_of_dependencies(self, notes: tuple[str, str], author: User) -> None:
         def layer(name: str) -> str:
             log = author.request("GET", f"/services/{name}/versions/1/build-log").text
-            return re.findall(r"dependency layer (sha256:[0-9a-f]{64})", log)[0]
+            return str(re.findall(r"dependency layer (sha256:[0-9a-f]{64})", log)[0])
 
         assert layer("notes") == layer("notes-list")
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
-from tests.bench.figures import cold, memory, starting, warm
+from tests.bench.figures import cold, dependencies, memory, starting, warm
 from tests.bench.figures.table import Figure, rendered
 
 MEASUREMENTS: Mapping[str, Callable[[], Sequence[Figure]]] = {
     "cold": cold.measure,
+    "dependencies": dependencies.measure,
     "starting": starting.measure,
     "memory": memory.measure,
     "warm": warm.measure,
