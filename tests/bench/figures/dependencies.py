@@ -46,7 +46,7 @@ def _installed_ms(folder: Path, number: int) -> float:
     requirements.write_text(REQUIREMENTS)
     uv = Path(sys.executable).parent / "uv"
     command = [
-        str(uv), "pip", "install", "--quiet", "--python", sys.executable, "--compile-bytecode",
+        str(uv), "pip", "install", "--quiet", "--python", sys.executable,
         "--cache-dir", str(folder / "cache"), "--target", str(folder / str(number)), "-r", str(requirements),
     ]  # fmt: skip
     began = time.perf_counter()
