@@ -98,24 +98,22 @@ POINTS = {
 }
 
 
-# The same where packages are installed: that is one run more, and goes on beside the other, so that both may be killed.
-BEFORE_OR_AFTER = frozenset({2})
-BOTH_PERHAPS_KILLED = frozenset({2, 3, 4})
+# The same where packages are installed: that is one run more. What was compiled is stored before it begins.
+BOTH = frozenset({2})
 ONE_PERHAPS_KILLED = frozenset({2, 3})
-ONE_LOST = frozenset({3, 4})
 POINTS_OF_DEPENDENCIES = {
-    "builder.upload.after_store": BEFORE_OR_AFTER,
-    "builder.upload.after_create_version": BOTH_PERHAPS_KILLED,
-    "builder.queue.after_insert": BOTH_PERHAPS_KILLED,
-    "builder.build.claimed": BEFORE_OR_AFTER,
-    "builder.report.building_told": BOTH_PERHAPS_KILLED,
-    "builder.dependencies.before_layer_store": ONE_LOST,
-    "builder.dependencies.after_layer_store": ONE_PERHAPS_KILLED,
-    "builder.build.before_layer_store": ONE_LOST,
-    "builder.build.after_layer_store": ONE_PERHAPS_KILLED,
-    "builder.build.after_result_commit": BEFORE_OR_AFTER,
-    "builder.report.before_ack": BEFORE_OR_AFTER,
-    "builder.report.after_ack": BEFORE_OR_AFTER,
+    "builder.upload.after_store": BOTH,
+    "builder.upload.after_create_version": ONE_PERHAPS_KILLED,
+    "builder.queue.after_insert": ONE_PERHAPS_KILLED,
+    "builder.build.claimed": BOTH,
+    "builder.report.building_told": ONE_PERHAPS_KILLED,
+    "builder.dependencies.before_layer_store": frozenset({3}),  # what was installed was never stored
+    "builder.dependencies.after_layer_store": BOTH,
+    "builder.build.before_layer_store": BOTH,
+    "builder.build.after_layer_store": BOTH,
+    "builder.build.after_result_commit": BOTH,
+    "builder.report.before_ack": BOTH,
+    "builder.report.after_ack": BOTH,
 }
 
 

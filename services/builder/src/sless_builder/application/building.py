@@ -17,7 +17,7 @@ from sless_platform.objects import ObjectStore
 from sless_builder.application.base_layers import BaseLayers
 from sless_builder.application.build_log import BuildLog
 from sless_builder.application.compiling import Compiled, Compiling
-from sless_builder.application.finishing import in_thread, together
+from sless_builder.application.finishing import in_thread, to_its_end, together
 from sless_builder.application.installing import Code, Dependencies, Provided
 from sless_builder.application.storing import LayerStoring, fetch
 from sless_builder.domain.archive import ArchiveFile, ArchiveInspector, read
@@ -36,6 +36,14 @@ class _Code(Code):
     """An archive on disk, and which of its files is the entrypoint's module."""
 
     entry_module: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A code layer: one that is known, or one that was made and is to be stored."""
+
+    known: Layer | None
+    made: Layer | None
 
 
 class Building:
@@ -107,7 +115,7 @@ class Building:
         if known is not None:
             _refuse_broken(known.broken, code.entry_module)
         made = None if known is not None else await self._make(claim, key, code, log)
-        provided = await self._dependencies.provide(claim, base, code, log, deadline=deadline)
+        provided = await self._provided(claim, base, _Found(known, made), code, log=log, deadline=deadline)
         below = (base,) if provided is None else (base, provided.layer)
         if known is not None:
             image = await self._hold(claim, (*below, known), None)
@@ -128,6 +136,19 @@ class Building:
         )
         fault_point("builder.build.after_layer_store")
         return _result(claim.source, (*below, made), image, cached=False)
+
+    async def _provided(
+        self, claim: Claim, base: Layer, found: _Found, code: _Code, *, log: BuildLog, deadline: float
+    ) -> Provided | None:
+        """The dependency layer, if the code asks for one. What was made of the code is stored before: the other may take long."""
+        manifest = await self._dependencies.asked_for(code, log)
+        if manifest is None:
+            return None
+        if found.made is not None:
+            await self._hold(claim, (base, found.made), found.made)
+            await to_its_end(self._storing.put(found.made, code.folder / "code.tar"))
+        below = tuple(layer for layer in (base, found.known, found.made) if layer is not None)
+        return await self._dependencies.provide(claim, below, code, manifest, log, deadline=deadline)
 
     async def _make(self, claim: Claim, key: str, code: _Code, log: BuildLog) -> Layer:
         """Run the sandbox and write the layer's tar; nothing of it is stored yet."""

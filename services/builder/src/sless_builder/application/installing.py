@@ -67,10 +67,10 @@ class Provided:
 
 @dataclass(frozen=True, slots=True)
 class _Wish:
-    """One build's wish for a layer: what, by which keys, and on top of which layer."""
+    """One build's wish for a layer: what, by which key, and the layers that the build needs as well."""
 
     claim: Claim
-    base: Layer
+    below: tuple[Layer, ...]
     code: Code
     manifest: Manifest
     key: str
@@ -91,20 +91,29 @@ class Dependencies:
         self._rules = rules
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    async def provide(
-        self, claim: Claim, base: Layer, code: Code, log: BuildLog, *, deadline: float
-    ) -> Provided | None:
-        """The layer that an archive asks for, named by the claim's build and stored; None when it asks for nothing.
-
-        Raises UserError for what its author must mend, LeaseLost, and anything else for what the platform must.
-        """
+    async def asked_for(self, code: Code, log: BuildLog) -> Manifest | None:
+        """What an archive asks for; None when that is nothing. Raises UserError for what can't be followed."""
         manifest = await in_thread(_manifest, code, self._rules.allow_indexes)
         for warning in manifest.warnings:
             log.line(f"warning: {warning}")
-        if not manifest.requirements:
-            return None
+        return manifest if manifest.requirements else None
+
+    async def provide(
+        self,
+        claim: Claim,
+        below: tuple[Layer, ...],
+        code: Code,
+        manifest: Manifest,
+        log: BuildLog,
+        *,
+        deadline: float,
+    ) -> Provided:
+        """The layer that is asked for, stored; the claim's build names it, and those `below`.
+
+        Raises UserError for what its author must mend, LeaseLost, and anything else for what the platform must.
+        """
         key = self._setting.manifest_key(manifest, claim.source.namespace)
-        wish = _Wish(claim, base, code, manifest, key, log, deadline)
+        wish = _Wish(claim, below, code, manifest, key, log, deadline)
         async with self._alone(key):
             return await self._found(wish, key) or await self._made(wish)
 
@@ -184,7 +193,8 @@ class Dependencies:
         return Provided(layer, cached=False)
 
     async def _hold(self, wish: _Wish, layer: Layer, made: Layer | None) -> None:
-        await self._queue.hold(wish.claim, [object_key(wish.base.digest), object_key(layer.digest)], made)
+        keys = [object_key(item.digest) for item in (*wish.below, layer)]
+        await self._queue.hold(wish.claim, keys, made)
 
 
 def _manifest(code: Code, allow_indexes: bool) -> Manifest:
