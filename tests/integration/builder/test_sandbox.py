@@ -110,6 +110,20 @@ print(os.getcwd(), [pid for pid in os.listdir("/proc") if pid.isdigit() and int(
     assert lines[2] == f"{folder} []"
 
 
+async def test_it_can_make_no_user_namespace_and_join_no_other(enclosed: Sandbox, folder: Path) -> None:
+    script = """
+import ctypes, os, subprocess, threading
+libc = ctypes.CDLL(None, use_errno=True)
+for attempt in (lambda: libc.unshare(0x10000000), lambda: libc.syscall(CLONE, 0x10000000 | 17, 0, 0, 0, 0)):
+    print(attempt(), ctypes.get_errno() != 0)
+print(libc.setns(os.open("/proc/self/ns/user", os.O_RDONLY), 0))
+thread = threading.Thread(target=print, args=("thread",)); thread.start(); thread.join()
+print(subprocess.run(["/bin/echo", "process"], capture_output=True, text=True).stdout.strip())
+""".replace("CLONE", "56" if os.uname().machine == "x86_64" else "220")
+    end, lines = await ran(enclosed, python(folder, script))
+    assert (end.exit_code, lines) == (0, ["-1 True", "-1 True", "-1", "thread", "process"])
+
+
 @pytest.mark.parametrize("place", ["/", "/etc", "/usr", "/dev", str(PYTHON.parent.parent), str(Path(__file__).parent)])
 async def test_it_writes_into_its_folders_and_tmp_alone(enclosed: Sandbox, folder: Path, place: str) -> None:
     end, lines = await ran(enclosed, shell(folder, f"touch mine /tmp/mine && touch {place}/not-mine"))

@@ -11,11 +11,13 @@ Arguments: a JSON object, then the program's. The object has
             elsewhere, and ends all that came of the program when that ends, or when the gate is closed.
 """
 
+import errno
 import json
 import os
 import resource
 import select
 import signal
+import struct
 import sys
 from contextlib import suppress
 
@@ -26,6 +28,15 @@ _CHUNK_BYTES = 65_536
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_NO_NEW_PRIVS = 38
 
+# seccomp(2): offsets in its data, and a program's instructions.
+_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 22, 2
+_NUMBER, _ARCH, _FIRST_ARGUMENT = 0, 4, 16
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_KILL, _REFUSE, _ALLOW = 0x8000_0000, 0x0005_0000, 0x7FFF_0000
+_CLONE_NEWUSER, _CLONE3, _X32 = 0x1000_0000, 435, 0x4000_0000
+_SYSTEM_CALLS = {"x86_64": (0xC000_003E, 56, 272, 308), "aarch64": (0xC000_00B7, 220, 97, 268)}
+"""The architecture's number, and those of clone, unshare and setns."""
+
 
 def confine(uid: int, limits: dict[str, int]) -> None:
     """Become the user, who is in no group but its own, and take limits that hold for all that comes."""
@@ -33,11 +44,54 @@ def confine(uid: int, limits: dict[str, int]) -> None:
         os.setgroups([])
         os.setresgid(uid, uid, uid)
         os.setresuid(uid, uid, uid)
+        forbid_user_namespaces()
     for name, value in limits.items():
         number = getattr(resource, name)
         _, hard = resource.getrlimit(number)
         most = value if hard == resource.RLIM_INFINITY else min(value, hard)
         resource.setrlimit(number, (most, most))
+
+
+def forbid_user_namespaces() -> None:
+    """Have the kernel refuse to make one, for good: in it a program would have capabilities again, and more of the kernel to try.
+
+    An ordinary user's sandbox is one already, in which bubblewrap has forbidden it. Nothing happens on machines whose numbers
+    are not known here. Raises OSError.
+    """
+    import ctypes
+
+    if os.uname().machine not in _SYSTEM_CALLS:
+        return
+    arch, clone, unshare, setns = _SYSTEM_CALLS[os.uname().machine]
+
+    def step(code: int, yes: int, no: int, value: int) -> bytes:
+        return struct.pack("=HBBI", code, yes, no, value)
+
+    def refuse(number: int, error: int) -> tuple[bytes, bytes]:
+        return step(_EQUAL, 0, 1, number), step(_RETURN, 0, 0, _REFUSE | error)
+
+    program = (
+        step(_LOAD, 0, 0, _ARCH),
+        step(_EQUAL, 1, 0, arch),
+        step(_RETURN, 0, 0, _KILL),
+        step(_LOAD, 0, 0, _NUMBER),
+        step(_AT_LEAST, 0, 1, _X32),  # x86_64's other numbers
+        step(_RETURN, 0, 0, _REFUSE | errno.ENOSYS),
+        *refuse(_CLONE3, errno.ENOSYS),  # whose flags cannot be seen; libraries then take clone
+        *refuse(setns, errno.EPERM),
+        step(_EQUAL, 2, 0, clone),
+        step(_EQUAL, 1, 0, unshare),
+        step(_RETURN, 0, 0, _ALLOW),
+        step(_LOAD, 0, 0, _FIRST_ARGUMENT),
+        step(_ANY_BIT, 0, 1, _CLONE_NEWUSER),
+        step(_RETURN, 0, 0, _REFUSE | errno.EPERM),
+        step(_RETURN, 0, 0, _ALLOW),
+    )
+    code = ctypes.create_string_buffer(b"".join(program))
+    described = ctypes.create_string_buffer(struct.pack("@HP", len(program), ctypes.addressof(code)))
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    if prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, described, 0, 0):
+        raise OSError(ctypes.get_errno(), "system calls can't be filtered")
 
 
 def become(argv: list[str], *, cwd: str, names: list[str]) -> None:
