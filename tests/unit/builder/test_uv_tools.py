@@ -49,7 +49,7 @@ def test_a_layers_key_does_not_depend_on_a_password() -> None:
         ({}, False),
         ({"UV_DEFAULT_INDEX": "https://x.example/simple"}, False),
         ({"UV_INDEX": "https://x.example/simple other=https://token@y.example/simple"}, True),
-        ({"HTTPS_PROXY": "http://me:word@proxy.example:3128"}, True),
+        ({"HTTPS_PROXY": "http://me@proxy.example:3128"}, True),
     ],
 )
 def test_a_password_among_the_variables_is_seen(env: dict[str, str], there: bool) -> None:
