@@ -176,7 +176,7 @@ def test_an_upload_is_one_trace_until_it_serves(traced: Traced) -> None:
     uploaded = traced.user.request(
         "POST",
         "/services/traced/upload?wait=60",
-        content=zipped({"handler.py": TRACED}),
+        content=zipped({"handler.py": f"# built anew\n{TRACED}"}),
         headers={"Content-Type": "application/zip", "traceparent": sent},
     )
 
@@ -238,3 +238,15 @@ def test_a_build_and_a_start_that_fail_say_why(traced: Traced) -> None:
         failed = named(traced.spans(trace * 32, span, ("gateway", UPLOAD)), *span)
         assert (failed.failed, failed.attributes["error.type"]) == (True, reason)
         assert failed.message
+
+
+def test_without_anybody_at_the_endpoint_everything_works() -> None:
+    with running_platform(SLESS_OTLP_ENDPOINT="http://127.0.0.1:9", OTEL_BSP_SCHEDULE_DELAY="10") as platform:
+        user = platform.user()
+        user.deploy("hello", TRACED)
+        for _ in range(20):
+            answer = user.fn("hello")
+            assert answer.status_code == 200
+            assert answer.json()["traceparent"].endswith("-01")
+        platform.down()
+        assert "127.0.0.1:9" in platform.log()

@@ -10,7 +10,9 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from sless_platform import tracing
 from sless_platform.errors import Unavailable
+from sless_platform.tracing import Trace
 from sless_runtime_manager.adapters.memory import MemoryRuntimeBackend
 from sless_runtime_manager.adapters.memory.backend import MemoryMachine
 from sless_runtime_manager.application.board import Board
@@ -40,11 +42,14 @@ class Machine(MemoryMachine):
     def __init__(self) -> None:
         super().__init__()
         self.started: list[InstanceSpec] = []
+        self.traces: list[Trace | None] = []
+        """Of each start, which trace it belongs to."""
         self.draining: set[str] = set()
 
     def start(self, spec: InstanceSpec) -> InstanceHandle:
         handle = super().start(spec)
         self.started.append(spec)
+        self.traces.append(tracing.current())
         return handle
 
     def alive(self, uid: str, template: str | None = None) -> list[str]:
@@ -134,6 +139,7 @@ class MemoryRegistry:
         self.workloads: dict[str, Workload] = {}
         self.served: dict[str, Workload] = {}
         self.reports: list[tuple[str, Outcome]] = []
+        self.report_traces: list[Trace | None] = []
         self.finalized: list[str] = []
         self.asked = 0
         self.away = False
@@ -226,6 +232,7 @@ class MemoryRegistry:
         self.reports.append((function_uid, outcome))
         if outcome.phase is Phase.READY:
             self.served[function_uid] = self.workloads[function_uid]
+        self.report_traces.append(tracing.current())
         if outcome.phase is not Phase.DEPLOYING:
             self.workloads[function_uid] = replace(self.workloads[function_uid], deploying=False)
             self._change(function_uid, deploying=False, failed=outcome.phase is Phase.FAILED)

@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 import enum
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
-from typing import TYPE_CHECKING, Final, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar
 
 from sless_platform import tracing
 from sless_platform.errors import PlatformError
@@ -203,10 +203,10 @@ def span(name: str, attributes: Attributes | None = None, kind: Kind = Kind.INTE
         yield made
 
 
-def spanned(name: str) -> Callable[[Callable[P, Awaitable[T]]], Callable[P, Awaitable[T]]]:
+def spanned(name: str) -> Callable[[Callable[P, Coroutine[Any, Any, T]]], Callable[P, Coroutine[Any, Any, T]]]:
     """A coroutine function each of whose calls is a span of the trace that it is called in: `@spanned("compile")`."""
 
-    def decorate(work: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
+    def decorate(work: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
         @wraps(work)
         async def call(*args: P.args, **kwargs: P.kwargs) -> T:
             with span(name):

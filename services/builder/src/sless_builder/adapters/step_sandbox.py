@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from sless_platform.errors import Unavailable
+from sless_platform.telemetry import spanned
 
 from sless_builder.adapters import step_usage
 from sless_builder.adapters.confinement import Confinement
@@ -38,6 +39,7 @@ class StepSandbox:
         self._uid = uid
         self._groups = groups
 
+    @spanned("step")
     async def run(self, step: Step, output: Callable[[str], None]) -> StepEnd:
         """See Sandbox."""
         lines = Lines(output)

@@ -10,6 +10,7 @@ from typing import Final
 
 from sless_platform.errors import Unavailable
 from sless_platform.logging import get_logger
+from sless_platform.telemetry import spanned
 
 from sless_builder.adapters.interpreter import interpreter_files
 from sless_builder.adapters.uv_cache import UvCache, folder_size, private_cache
@@ -76,6 +77,7 @@ class UvInstaller:
         self._shared = shared
         self._limits = limits
 
+    @spanned("resolve")
     async def resolve(self, job: Job, output: Callable[[str], None]) -> Lock:
         """See Installer."""
         await in_thread(_write_manifest, job)
@@ -88,6 +90,7 @@ class UvInstaller:
         )
         return Lock(await in_thread(lock.read_text), offline)
 
+    @spanned("install")
     async def install(self, job: Job, lock: Lock | None, output: Callable[[str], None]) -> Path:
         """See Installer."""
         await in_thread(_write_manifest, job)
