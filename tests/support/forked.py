@@ -31,7 +31,7 @@ NOTHING = "def handle(event):\n    return None\n"
 
 def conditions_with_namespaces() -> list[Conditions]:
     """Those of this machine under which instances can be forked."""
-    return [under for under in conditions() if under.level != "none"]
+    return [under for under in conditions() if under.level not in ("landlock", "none")]
 
 
 def lay_out(launcher: Launcher, *, runtime: Path = RUNTIME) -> None:

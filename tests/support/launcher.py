@@ -20,7 +20,7 @@ from typing import Any
 
 from sless_runtime_manager import launcher as launcher_package
 from sless_runtime_manager.adapters.local.interpreters import Interpreter, inspect
-from sless_runtime_manager.launcher import cgroup_search
+from sless_runtime_manager.launcher import cgroup_search, landlock
 
 LAUNCHER = Path(launcher_package.__file__).parent
 ORDINARY_UID = 23_456
@@ -84,6 +84,7 @@ class Conditions:
     forbid  Python that takes something away first.
     level   what it must report then; None where that is the machine's to say.
     old     an older kernel: without close_range(2) and mount_setattr(2).
+    demanded  the level that is asked for.
     given   control groups of its own are given to the user, as an administrator would.
     """
 
@@ -93,6 +94,11 @@ class Conditions:
     level: str | None = None
     old: bool = False
     given: bool = False
+    demanded: str = ""
+
+
+WITHOUT_NAMESPACES = "landlock" if landlock.version() else "none"
+"""The level where namespaces can't be used."""
 
 
 def conditions() -> list[Conditions]:
@@ -101,13 +107,15 @@ def conditions() -> list[Conditions]:
     ordinary = ORDINARY_UID if own == 0 else own
     tried = [
         Conditions("ordinary", ordinary),
-        Conditions("ordinary, no user namespaces", ordinary, _NO_USER_NAMESPACES, "none"),
+        Conditions("ordinary, no user namespaces", ordinary, _NO_USER_NAMESPACES, WITHOUT_NAMESPACES),
+        Conditions("ordinary, none", ordinary, level="none", demanded="none"),
     ]
     if own == 0:
         tried += [
             Conditions("root", 0),
             Conditions("root, no user namespaces", 0, _NO_USER_NAMESPACES),
-            Conditions("root, no mounts", 0, _NO_ADMIN, "none"),
+            Conditions("root, no mounts", 0, _NO_ADMIN, WITHOUT_NAMESPACES),
+            Conditions("root, none", 0, level="none", demanded="none"),
         ]
         if own_groups():
             tried.append(Conditions("ordinary, own control groups", ordinary, given=True))
@@ -360,6 +368,7 @@ def _start(base: Path, under: Conditions, path: Path, first: str) -> subprocess.
         main = str(base / "launcher" / "__main__.py")
         program = ["-I", "-S", "-c", _OLD_KERNEL, main] if under.old else ["-I", "-S", main]
         options = ["--listen-fd", str(listener.fileno()), "--run-dir", str(base / "run"), "--uid-base", str(UID_BASE)]
+        options += ["--isolation", under.demanded] if under.demanded else []
         before = first + under.forbid
         beginning = [python, "-I", "-S", "-c", before + _EXEC] if before else [python]
         return subprocess.Popen(
@@ -376,7 +385,7 @@ def _user(under: Conditions) -> Mapping[str, Any]:
 def _python_for(under: Conditions) -> Interpreter:
     """The interpreter of these tests where the launcher's and the instances' users can reach it, else Debian's."""
     base = getattr(sys, "_base_executable", sys.executable)
-    reachable = under.uid == os.getuid() and not (under.uid == 0 and under.level == "none")
+    reachable = under.uid == os.getuid() and not (under.uid == 0 and under.level in ("landlock", "none"))
     found = inspect(Path(base if reachable else "/usr/bin/python3"))
     assert found is not None, "this test needs a Python that every user can run, at /usr/bin/python3"
     return found

@@ -63,14 +63,14 @@ import json, os, socket, ssl, subprocess, tempfile, time
 with tempfile.NamedTemporaryFile() as file:
     file.write(b"x" * 1000)
 print(json.dumps({
-    "shell": subprocess.run("echo $HOME | tr a-z A-Z", shell=True, capture_output=True, text=True).stdout,
+    "shell": subprocess.run("echo $GREETING | tr a-z A-Z", shell=True, capture_output=True, text=True).stdout,
     "local": socket.getaddrinfo("localhost", 80, socket.AF_INET)[0][4][0],
     "certificates": ssl.create_default_context().cert_store_stats()["x509_ca"],
     "zone": time.tzname[0], "random": len(open("/dev/urandom", "rb").read(4)), "null": open("/dev/null", "w").write("x"),
 }))
 """
-    found = told_by(launcher, client, "programs", code)
-    assert (found["shell"], found["local"], found["random"], found["null"]) == ("/TMP\n", "127.0.0.1", 4, 1)
+    found = told_by(launcher, client, "programs", code, env={"PATH": "/usr/bin:/bin", "TMPDIR": "/tmp", "GREETING": "hello"})
+    assert (found["shell"], found["local"], found["random"], found["null"]) == ("HELLO\n", "127.0.0.1", 4, 1)
     assert bool(found["certificates"]) == bool(list(Path("/etc/ssl/certs").glob("*.crt")))
 
 
@@ -212,7 +212,7 @@ while children < 2000:
     [
         ("heap", "b = b'x' * (400 << 20)"),
         ("shared", "m = mmap.mmap(-1, 400 << 20)\nfor at in range(0, len(m), 4096):\n    m[at] = 1"),
-        ("nameless", "f = os.memfd_create('x')\nfor _ in range(400):\n    os.write(f, bytes(1 << 20))"),
+        ("nameless", "for _ in range(400):\n    os.write(os.memfd_create('x'), bytes(1 << 20))"),
     ],
 )
 def test_an_instance_that_takes_more_memory_than_it_may_is_ended_and_that_is_told(

@@ -22,6 +22,7 @@ _UNKNOWN = dict.fromkeys(("level", "memory", "processes", "seccomp", "network", 
 _UNKNOWN_SANDBOX = dict.fromkeys(("level", "memory", "network", "reason"))
 _LEVELS: Mapping[str | None, str] = {
     "namespaces": "namespaces: own files, processes and users",
+    "landlock": "landlock: own files, signals kept in; the numbers of other processes are seen",
     "none": "none: functions are not kept apart here",
 }
 _BUILD_LEVELS: Mapping[str | None, str] = {

@@ -17,9 +17,12 @@ from sless_cli.embedded.postgres import SUPERUSER, EmbeddedPostgres
 from sless_cli.embedded.secrets import Secrets
 from sless_cli.embedded.services import LAUNCHER, MIGRATIONS, POSTGRES, Code, Service, Surroundings, compose
 from sless_cli.embedded.supervised import Program, Start
-from sless_cli.errors import CliError
+from sless_cli.errors import CliError, StartFailed
 
 _CONFIGURATION = 78  # EX_CONFIG of sysexits.h
+LEVELS = ("namespaces", "landlock", "none")
+"""Of isolation, the strongest first; docs/security.md says what each is worth."""
+
 INITIALISATION = "initdb"
 
 
@@ -117,10 +120,29 @@ def service_program(service: Service, code: ServiceCode, around: Surroundings, f
     return Program(name=service.name, start=start, after=service.after)
 
 
+def demanded_isolation(environ: Mapping[str, str]) -> str:
+    """The level that SLESS_ISOLATION asks for; "": the strongest to be had. Raises StartFailed when there is no such level."""
+    level = environ.get("SLESS_ISOLATION", "")
+    if level not in {"", *LEVELS}:
+        raise StartFailed(
+            f"SLESS_ISOLATION={level!r} must be {', '.join(LEVELS)}, or unset for the strongest to be had"
+        )
+    return level
+
+
 def launcher_program(
-    script: Path, listener: socket.socket, *, run: Path, uid_base: int, after: tuple[str, ...] = ()
+    script: Path,
+    listener: socket.socket,
+    *,
+    run: Path,
+    uid_base: int,
+    isolation: str = "",
+    after: tuple[str, ...] = (),
 ) -> Program:
-    """The launcher: a program of its own with an empty environment, from which instances inherit nothing."""
+    """The launcher: a program of its own with an empty environment, from which instances inherit nothing.
+
+    `isolation`: the level that is demanded; the launcher ends, and with it the start, where it is not to be had.
+    """
     descriptor = listener.fileno()
     arguments = [
         *("-I", "-S", str(script), "--listen-fd", str(descriptor)),
@@ -128,15 +150,17 @@ def launcher_program(
     ]
 
     def start(given: Start) -> int:
+        keep = (descriptor, given.ready) if isolation else (descriptor,)
+        demand = ("--isolation", isolation, "--ready-fd", str(given.ready)) if isolation else ()
         return processes.fork(
-            lambda: processes.execute(sys.executable, arguments, {}, keep=(descriptor,)),
+            lambda: processes.execute(sys.executable, [*arguments, *demand], {}, keep=keep),
             name=LAUNCHER,
             output=given.output,
-            keep=(descriptor,),
+            keep=keep,
         )
 
     # Its socket listens before it does; what runtime-manager sends meanwhile waits there.
-    return Program(name=LAUNCHER, start=start, after=after, probe=lambda: True)
+    return Program(name=LAUNCHER, start=start, after=after, probe=None if isolation else lambda: True)
 
 
 def unix_listener(path: Path) -> socket.socket:

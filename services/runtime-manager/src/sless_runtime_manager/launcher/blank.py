@@ -128,11 +128,10 @@ def _be_program(confinement: Confinement, run: Callable[[], None], told: int) ->
 def _program_steps(confinement: Confinement, spec: StartSpec, given: list[int]) -> list[sandbox.Step]:
     listener, *trees = given
     places = [target for _, target in spec.layers if target != spec.zygote]
-    counted = confinement.user_namespaces or confinement.tenant_base is not None
     return [
         ("take over the listening socket", lambda: os.dup2(listener, LISTEN_FD)),
         *sandbox.assigned_steps(confinement, spec, list(zip(trees, places, strict=True))),
-        ("limit resources", lambda: sandbox.limit_resources(spec, count_processes=counted)),
+        ("limit resources", lambda: sandbox.limit_resources(spec, count_processes=confinement.counts_users)),
         ("run the program", lambda: _settle(spec, given)),
     ]
 

@@ -5,17 +5,20 @@ from __future__ import annotations
 import contextlib
 import os
 import selectors
+import signal
 import time
 from collections.abc import Iterable
 
-from . import nursery, watchdog
+from . import nursery, reaper
 from .client import Client
 from .folder import RunFolder
 from .instance import Instance, launch, occupy
 from .nursery import Nursery
+from .patrol import Patrol
 from .protocol import INVALID, RequestError, StartSpec
 from .rootfs import Roots
 from .sandbox import Confinement
+from .watchdog import Bounds
 
 UNSEEN_ENDS = 1024
 """Ends remembered until a client has seen them; past that the oldest is forgotten."""
@@ -49,7 +52,6 @@ class Fleet:
         self._starts: dict[str, Waiting] = {}
         self._stops: dict[str, list[Waiting]] = {}
         self._unseen: dict[str, dict[str, object]] = {}
-        self._next_look = 0.0
         self._anew: list[Instance] = []
         """Those whose blank came to nothing."""
         self._strays: dict[int, int] = {}
@@ -57,6 +59,8 @@ class Fleet:
         self._nursery = None
         if roots is not None and nursery.supported():
             self._nursery = Nursery(selector, confinement, roots, null)
+        self._helpers: set[int] = set()
+        self._patrol = Patrol(selector, self._helpers, self._uses_too_much)
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -142,6 +146,7 @@ class Fleet:
                 return
             if pid == 0:
                 return
+            self._helpers.discard(pid)
             instance = self._by_pid.pop(pid, None)
             if instance is not None:
                 self._finish(instance, status)
@@ -153,7 +158,7 @@ class Fleet:
     def pass_deadlines(self) -> float | None:
         """Act on deadlines that are over, look what instances use; seconds to the next of either, None without any."""
         now = time.monotonic()
-        look = self._watch(now)
+        look = self._patrol.tend(now, self._watched())
         for instance in list(self._by_id.values()):
             if instance.deadline is None or instance.deadline > now:
                 continue
@@ -168,19 +173,21 @@ class Fleet:
             pending.append(tended)
         return max(0.0, min(pending) - now) if pending else None
 
-    def _watch(self, now: float) -> float | None:
-        """End instances that use more than they may, where no control group does so; when to look next."""
-        watched = [instance for instance in self._by_id.values() if instance.running and instance.exceeded is None]
-        if self._confinement.groups is not None or not watched:
-            return None
-        if now >= self._next_look:
-            families = watchdog.families(instance.pid for instance in watched)
-            for instance in watched:
-                exceeded = watchdog.exceeded(families[instance.pid], instance.bounds)
-                if exceeded is not None:
-                    instance.end_for(exceeded)
-            self._next_look = time.monotonic() + watchdog.LOOK_SEC
-        return self._next_look
+    def _watched(self) -> dict[int, Bounds]:
+        """What has to be looked at, because the kernel does not see to it."""
+        if self._confinement.groups is not None and self._confinement.scratch is None:
+            return {}
+        return {
+            instance.pid: instance.bounds
+            for instance in self._by_pid.values()
+            if instance.running and instance.exceeded is None
+        }
+
+    def _uses_too_much(self, pid: int, exceeded: str) -> None:
+        # The number may be another's by now; that one is looked at again in a moment.
+        instance = self._by_pid.get(pid)
+        if instance is not None and instance.running and instance.exceeded is None:
+            instance.end_for(exceeded)
 
     def _hear(self, instance: Instance) -> bool:
         unborn = not instance.pid
@@ -240,7 +247,18 @@ class Fleet:
             if descriptor in self._selector.get_map():
                 self._selector.unregister(descriptor)
         del self._by_id[instance.instance_id]
+        if not self._confinement.namespaces:
+            self._end_orphans()
+        if instance.bounds.folder is not None and self._confinement.scratch is not None:
+            self._helpers.update(self._confinement.scratch.remove(instance.bounds.folder))
         instance.release(self._confinement.groups)
+
+    def _end_orphans(self) -> None:
+        """Without a process namespace a program may have killed its own first process; what that left came to this one."""
+        for pid in reaper.children():
+            if pid not in self._by_pid and pid not in self._helpers:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
 
     def _tell_end(self, instance: Instance) -> None:
         waiting = self._starts.pop(instance.instance_id, None)

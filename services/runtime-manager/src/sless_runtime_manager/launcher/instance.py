@@ -11,13 +11,13 @@ import time
 
 from . import folder as folders
 from .blank import encoded
-from .cgroups import Cgroups, Group
+from .cgroups import Cgroups
 from .mounts import SEALED
 from .nursery import Blank
 from .output import Output
 from .protocol import EXHAUSTED, INVALID, START_FAILED, RequestError, StartSpec
 from .rootfs import Roots
-from .sandbox import PROCESSES, Confinement, memory_bytes
+from .sandbox import PROCESSES, Confinement, Grounds, memory_bytes
 from .spawn import Descriptors, spawn
 from .syscalls import open_tree
 from .watchdog import MEMORY, Bounds
@@ -53,13 +53,18 @@ class Instance:
         status: int,
         pipes: dict[int, str],
         *,
-        group: Group | None,
+        grounds: Grounds,
         confined: bool,
         blank: Blank | None = None,
     ) -> None:
         self.instance_id = spec.instance_id
         self.note = spec.note
-        self.bounds = Bounds(memory_bytes=memory_bytes(spec), mounts=confined)
+        self.bounds = Bounds(
+            memory_bytes=memory_bytes(spec) if grounds.group is None else None,
+            mounts=confined,
+            folder=grounds.scratch,
+            disk_bytes=spec.memory_mb << 20,
+        )
         self.folder = folder
         self.pid = pid
         self.status = status
@@ -75,7 +80,7 @@ class Instance:
         self.blank = None if pid else blank
         self.spec = None if pid else spec
         self.output = Output(time.monotonic())
-        self._group = group
+        self._group = grounds.group
         self._confined = confined
         self._purging = False
         self._heard = b""
@@ -214,23 +219,23 @@ class Instance:
 def launch(spec: StartSpec, confinement: Confinement, roots: Roots | None, folder: str, null: int) -> Instance:
     """Fork the instance's first process. Raises RequestError, and leaves nothing then."""
     opened: list[int] = []
-    group = None
+    grounds = None
     try:
         _check(spec, folder)
-        root = None if roots is None else _prepare(spec, roots)
+        grounds = Grounds(None if roots is None else _prepare(spec, roots))
         opened.append(folders.prepare(folder, spec.note))
         for _ in range(3):
             opened += os.pipe()
         listener, status, status_end, stdout, stdout_end, stderr, stderr_end = opened
         given = Descriptors(null=null, stdout=stdout_end, stderr=stderr_end, listen=listener, status=status_end)
-        group = confinement.group_for(spec)
-        pid = spawn(confinement, spec, root, group, given)
+        grounds.prepare(confinement, spec)
+        pid = spawn(confinement, spec, grounds, given)
     except (OSError, RequestError) as error:
         for descriptor in opened:
             os.close(descriptor)
         folders.remove(folder)
-        if group is not None:
-            group.remove()
+        if grounds is not None:
+            grounds.give_up()
         if isinstance(error, OSError):
             raise refusal("start a process", error.errno or 0, describe(error)) from error
         raise
@@ -239,7 +244,7 @@ def launch(spec: StartSpec, confinement: Confinement, roots: Roots | None, folde
     for descriptor in (status, stdout, stderr):
         os.set_blocking(descriptor, False)
     pipes = {stdout: "stdout", stderr: "stderr"}
-    return Instance(spec, folder, pid, status, pipes, group=group, confined=confinement.namespaces)
+    return Instance(spec, folder, pid, status, pipes, grounds=grounds, confined=confinement.namespaces)
 
 
 def occupy(blank: Blank, spec: StartSpec, roots: Roots, folder: str) -> Instance:
@@ -262,7 +267,9 @@ def occupy(blank: Blank, spec: StartSpec, roots: Roots, folder: str) -> Instance
             os.close(descriptor)
     pipes = {blank.stdout: "stdout", blank.stderr: "stderr"}
     status = blank.channel.fileno() if blank.pid == 0 else blank.channel.detach()
-    return Instance(spec, folder, blank.pid, status, pipes, group=blank.group, confined=True, blank=blank)
+    grounds = Grounds(None)
+    grounds.group = blank.group
+    return Instance(spec, folder, blank.pid, status, pipes, grounds=grounds, confined=True, blank=blank)
 
 
 def refusal(step: str, number: int, what: str) -> RequestError:

@@ -75,7 +75,10 @@ class Blank:
         os.close(self.stdout)
         os.close(self.stderr)
         if self.pid:
-            os.kill(self.pid, signal.SIGKILL)
+            # It may have ended, been reaped, and its number be another process's: only what can be waited for is this one.
+            with contextlib.suppress(ChildProcessError):
+                os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+                os.kill(self.pid, signal.SIGKILL)
         if self.group is not None and self._groups is not None:
             self._groups.remove(self.group)
 

@@ -10,12 +10,16 @@ import os
 
 from .protocol import StartSpec
 
+_TEMPORARY = "/tmp"  # noqa: S108 - what programs are told in HOME and TMPDIR
+
 
 class Places:
     """The layers' real places, by the places inside that the spec names."""
 
-    def __init__(self, spec: StartSpec) -> None:
+    def __init__(self, spec: StartSpec, scratch: str | None) -> None:
+        """`scratch`: what stands for /tmp; None: that of the machine."""
         self._real = {target: source for source, target in spec.layers}
+        self._scratch = scratch
 
     def open(self) -> None:
         """Open the folders for a user that could not. They stay open in the program. Raises OSError."""
@@ -31,8 +35,15 @@ class Places:
                 return source + text[len(target) :]
         return text
 
+    def readable(self) -> list[str]:
+        """The layers' real places."""
+        return list(self._real.values())
+
+    def _variable(self, value: str) -> str:
+        return self._scratch if value == _TEMPORARY and self._scratch is not None else self.real(value)
+
     def apply(self, spec: StartSpec) -> None:
         """Replace the places in the program's arguments, variables and working directory."""
         spec.argv = [self.real(argument) for argument in spec.argv]
-        spec.env = {name: self.real(value) for name, value in spec.env.items()}
+        spec.env = {name: self._variable(value) for name, value in spec.env.items()}
         spec.cwd = self.real(spec.cwd)

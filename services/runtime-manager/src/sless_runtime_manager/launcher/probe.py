@@ -7,12 +7,13 @@ import os
 import select
 import signal
 
-from . import sandbox, seccomp
+from . import landlock, sandbox, seccomp
 from .folder import RunFolder
 from .instance import describe, launch
 from .protocol import EXHAUSTED, RequestError, StartSpec
 from .rootfs import Roots
 from .sandbox import Confinement
+from .scratch import Scratch
 
 PROBE_SEC = 10
 _DONE = "done"
@@ -27,38 +28,80 @@ _SETTINGS = (
 _NO_USER_NAMESPACES = "no user namespaces here: the limit on processes counts all instances of one owner together"
 
 
-def find_confinement(tenant_base: int | None, run_folder: RunFolder, null: int) -> tuple[Confinement, str]:
+def find_confinement(
+    tenant_base: int | None, run_folder: RunFolder, null: int, wanted: str | None = None
+) -> tuple[Confinement, str]:
     """The strongest confinement that works here, and one sentence on why it isn't more (empty when it is all).
+
+    `wanted`: that level and no other; None: the strongest. Raises LevelError when it is not to be had.
 
     Each is tried by a child that starts a program under it, as an instance would be; nothing of it stays in `run_folder`.
     Raises BlockingIOError when the machine is too busy to tell: that must not be taken for the weaker answer.
     """
     unfiltered = seccomp.supported()
-    system_calls = None if unfiltered else seccomp.program(os.uname().machine, unix_sockets=True)
-    found, reason = _find_level(tenant_base, system_calls, run_folder, null)
-    return found, "; ".join(filter(None, (reason, unfiltered)))
+    trials = _Trials(tenant_base, run_folder, null, filtered=not unfiltered)
+    lacking: list[str] = []
+    for level, tries in (("namespaces", trials.namespaces), ("landlock", trials.landlock), ("none", trials.none)):
+        if wanted not in (None, level):
+            continue
+        found, reason = tries()
+        lacking += [reason] if reason else []
+        if found is not None:
+            return found, "; ".join(filter(None, (*lacking, unfiltered)))
+    raise LevelError(f"isolation by {wanted} is demanded: {'; '.join(lacking)}")
 
 
-def _find_level(
-    tenant_base: int | None, system_calls: bytes | None, run_folder: RunFolder, null: int
-) -> tuple[Confinement, str]:
-    def confinement(*, namespaces: bool, user_namespaces: bool) -> Confinement:
+class LevelError(Exception):
+    """The level that is demanded cannot be had; the message is a sentence."""
+
+
+class _Trials:
+    """Each level as it would be here: a confinement that works, or None and why not."""
+
+    def __init__(self, tenant_base: int | None, run_folder: RunFolder, null: int, *, filtered: bool) -> None:
+        self._tenant_base = tenant_base
+        self._run_folder = run_folder
+        self._null = null
+        self._filtered = filtered
+
+    def namespaces(self) -> tuple[Confinement | None, str]:
+        full = self._confinement(namespaces=True, user_namespaces=True)
+        failure = self._try_out(full)
+        if failure is None:
+            return full, ""
+        if self._tenant_base is not None:
+            without_users = self._confinement(namespaces=True)
+            if self._try_out(without_users) is None:
+                return without_users, f"{_NO_USER_NAMESPACES} ({failure}{_advice()})"
+        return None, f"namespaces cannot be used here: {failure}{_advice()}"
+
+    def landlock(self) -> tuple[Confinement | None, str]:
+        interface = landlock.version()
+        if not interface:
+            return None, "this kernel has no Landlock"
+        if not self._filtered:
+            return None, "Landlock without a filter of system calls would keep no socket out of reach"
+        found = self._confinement(landlock=interface)
+        failure = self._try_out(found)
+        return (found, "") if failure is None else (None, f"Landlock cannot be used here: {failure}")
+
+    def none(self) -> tuple[Confinement | None, str]:
+        return self._confinement(), ""
+
+    def _confinement(
+        self, *, namespaces: bool = False, user_namespaces: bool = False, landlock: int = 0
+    ) -> Confinement:
+        machine = os.uname().machine
         return Confinement(
             namespaces=namespaces,
             user_namespaces=user_namespaces,
-            tenant_base=tenant_base,
-            system_calls=system_calls,
+            tenant_base=self._tenant_base,
+            system_calls=seccomp.program(machine, unix_sockets=not landlock) if self._filtered else None,
+            landlock=landlock,
         )
 
-    full = confinement(namespaces=True, user_namespaces=True)
-    failure = _try_out(full, run_folder, null)
-    if failure is None:
-        return full, ""
-    if tenant_base is not None:
-        without_users = confinement(namespaces=True, user_namespaces=False)
-        if _try_out(without_users, run_folder, null) is None:
-            return without_users, f"{_NO_USER_NAMESPACES} ({failure}{_advice()})"
-    return confinement(namespaces=False, user_namespaces=False), f"namespaces cannot be used here: {failure}{_advice()}"
+    def _try_out(self, confinement: Confinement) -> str | None:
+        return _try_out(confinement, self._run_folder, self._null)
 
 
 def _try_out(confinement: Confinement, run_folder: RunFolder, null: int) -> str | None:
@@ -93,10 +136,17 @@ def _trial(confinement: Confinement, run_folder: RunFolder, null: int) -> str:
     if program is None:
         return f"none of {', '.join(_PROGRAMS)} is there to try with"
     try:
-        sandbox.enter_own_mounts()
-        instance = launch(_spec(program), confinement, Roots(run_folder.roots), run_folder.folder_of("probe"), null)
+        roots = None
+        if confinement.namespaces:
+            sandbox.enter_own_mounts()
+            roots = Roots(run_folder.roots)
+        else:
+            confinement.scratch = Scratch(f"probe-{os.getpid()}")
+        instance = launch(_spec(program), confinement, roots, run_folder.folder_of("probe"), null)
         instance.reaped(os.waitpid(instance.pid, 0)[1])
         instance.release(None)
+        if confinement.scratch is not None:
+            confinement.scratch.close()
     except OSError as error:
         return describe(error)
     except RequestError as error:

@@ -5,7 +5,7 @@ Requests carry `id` and `op`; the answer carries the same `id` and either `resul
     {"id": 1, "op": "start", "spec": {…}}      {"id": 1, "result": {"instance_id", "pid", "running", "started_at", "socket", "note"}}
     {"id": 2, "op": "stop", "instance_id": "i-…", "grace_ms": 5000}             {"id": 2, "result": {}}   when it is gone
     {"id": 3, "op": "list"}                    {"id": 3, "result": {"instances": [as start answers, …]}}
-    {"id": 4, "op": "isolation"}               {"id": 4, "result": {"level", "memory", "processes", "seccomp", "network", "user", "reason"}}
+    {"id": 4, "op": "isolation"}               {"id": 4, "result": {"level", "memory", "processes", "landlock", "seccomp", "network", …}}
     {"id": 5, "op": "follow"}                  {"id": 5, "result": {}}   and events from now on, first the ends that nobody has seen
     {"id": 6, "op": "seen", "instance_ids": ["i-…"]}                            {"id": 6, "result": {}}
     error: {"code": "START_FAILED" | "EXHAUSTED" | "INVALID" | "STOPPING", "message": "…", "step": "…", "errno": 13}

@@ -127,7 +127,7 @@ def _reap(main: int) -> int | None:
 def _end_descendants() -> None:
     """Kill children, and theirs as they become ours (this process is their subreaper), until none is left."""
     for _ in range(_PURGE_ROUNDS):
-        for pid in _children():
+        for pid in children():
             try:
                 os.kill(pid, signal.SIGKILL)
             except (ProcessLookupError, PermissionError):
@@ -140,7 +140,8 @@ def _end_descendants() -> None:
         time.sleep(0.005)
 
 
-def _children() -> list[int]:
+def children() -> list[int]:
+    """This process's."""
     me, found = os.getpid(), []
     for name in os.listdir("/proc"):
         if name.isdecimal():

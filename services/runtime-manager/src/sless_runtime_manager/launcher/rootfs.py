@@ -16,13 +16,13 @@ HOSTNAME = "function"
 TEMPORARY = "/tmp/"  # noqa: S108 - the instance's own
 """Each instance has one of its own, in which nothing can be prepared."""
 
-_SYSTEM_FOLDERS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
-_DEVICES = ("null", "zero", "full", "random", "urandom")
+SYSTEM_FOLDERS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
+DEVICES = ("null", "zero", "full", "random", "urandom")
 _DEVICE_LINKS = (("fd", "/proc/self/fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2"))
 _EMPTY_FOLDERS = ("proc", "run", "tmp", "var", "dev/shm")
 # Trust stores and the farm of symbolic links, on Debian, Fedora, Arch and Alpine alike; never a folder with private keys.
-_ETC_FOLDERS = ("ssl/certs", "pki/tls/certs", "pki/ca-trust/extracted", "ca-certificates/extracted", "alternatives")
-_ETC_FILES = (
+ETC_FOLDERS = ("ssl/certs", "pki/tls/certs", "pki/ca-trust/extracted", "ca-certificates/extracted", "alternatives")
+ETC_FILES = (
     "gai.conf",
     "host.conf",
     "hosts",
@@ -83,7 +83,7 @@ class Root:
 
     def refresh(self) -> None:
         """Copy the files of /etc that have changed since; running instances see the new ones too."""
-        for name in _ETC_FILES:
+        for name in ETC_FILES:
             self._copy(name)
 
     def add_folder(self, target: str) -> None:
@@ -92,7 +92,7 @@ class Root:
 
     def _fill(self, prefixes: list[str]) -> None:
         self._show("/usr")
-        for name in _SYSTEM_FOLDERS:
+        for name in SYSTEM_FOLDERS:
             if os.path.lexists(f"/{name}"):
                 self._show(f"/{name}")
         for name in _EMPTY_FOLDERS:
@@ -114,7 +114,7 @@ class Root:
         expose(path, target)
 
     def _add_devices(self) -> None:
-        for name in _DEVICES:
+        for name in DEVICES:
             with open(f"{self.path}/dev/{name}", "xb"):
                 pass
             expose(f"/dev/{name}", f"{self.path}/dev/{name}", MS_RDONLY | MS_NOSUID | MS_NOEXEC)
@@ -123,7 +123,7 @@ class Root:
 
     def _add_etc(self) -> None:
         os.mkdir(f"{self.path}/etc")
-        for name in _ETC_FOLDERS:
+        for name in ETC_FOLDERS:
             if os.path.lexists(f"/etc/{name}"):
                 self._show(f"/etc/{name}")
         for name in ("passwd", "group"):

@@ -20,6 +20,7 @@ from .cgroups import UNLIMITED, Cgroups, Group
 from .mounts import SEALED, expose, seal
 from .protocol import StartSpec
 from .rootfs import HOSTNAME, TEMPORARY
+from .scratch import Scratch
 from .syscalls import MS_NODEV, MS_NOEXEC, MS_NOSUID
 
 Step = tuple[str, Callable[[], object]]
@@ -33,6 +34,8 @@ OVERHEAD_MB = 32
 
 OPEN_FILES = 1024
 FILE_BYTES = 512 << 20
+"""Longest file; where its /tmp is a folder on disk an instance may write no more than that holds either."""
+
 OOM_SCORE = 500
 _MIB = 1 << 20
 _TMP_INODES = 16_384
@@ -49,30 +52,54 @@ class Confinement:
     user_namespaces  each instance has a user namespace of its own.
     tenant_base      as root: uid = gid = this + the instance's uid_index; None: the launcher's own user.
     system_calls     the filter of system calls (seccomp.py); None: this kernel has none.
-    groups           where control groups for instances are made; None: they cannot be.
+    landlock         version of the kernel's interface (landlock.py) at level `landlock`, else 0.
+    groups           where control groups for instances are made; None: they cannot be. Set by `use_groups`.
+    counts_users     whether processes are limited by their user (RLIMIT_NPROC) where that counts no others than instances'.
+    scratch          where instances have their temporary folders at level `landlock`.
     """
 
-    __slots__ = ("groups", "namespaces", "system_calls", "tenant_base", "user_namespaces")
+    __slots__ = (
+        "counts_users",
+        "groups",
+        "landlock",
+        "namespaces",
+        "scratch",
+        "system_calls",
+        "tenant_base",
+        "user_namespaces",
+    )
 
     def __init__(
-        self, *, namespaces: bool, user_namespaces: bool, tenant_base: int | None, system_calls: bytes | None = None
+        self,
+        *,
+        namespaces: bool,
+        user_namespaces: bool,
+        tenant_base: int | None,
+        system_calls: bytes | None = None,
+        landlock: int = 0,
     ) -> None:
         self.namespaces = namespaces
         self.user_namespaces = user_namespaces
         self.tenant_base = tenant_base
         self.system_calls = system_calls
+        self.landlock = landlock
+        self.counts_users = user_namespaces or tenant_base is not None
         self.groups: Cgroups | None = None
+        self.scratch: Scratch | None = None
+
+    def use_groups(self, groups: Cgroups | None) -> None:
+        """Have instances limited by control groups, from now on."""
+        self.groups = groups
+        if groups is not None:
+            # Without a user namespace each, one instance would use up what all of its owner's share.
+            self.counts_users = self.user_namespaces
 
     @property
     def level(self) -> str:
         """Its name, as people know it."""
-        return "namespaces" if self.namespaces else "none"
-
-    def group_for(self, spec: StartSpec) -> Group | None:
-        """A control group for one instance, None where there are none. Raises OSError."""
-        if self.groups is None:
-            return None
-        return self.groups.create(spec.instance_id, memory_bytes=memory_bytes(spec), processes=PROCESSES)
+        if self.namespaces:
+            return "namespaces"
+        return "landlock" if self.landlock else "none"
 
     def group_ahead(self, name: str) -> Group | None:
         """A control group for a blank, whose memory is limited when its spec is known. Raises OSError."""
@@ -81,6 +108,37 @@ class Confinement:
     def user_of(self, spec: StartSpec) -> int | None:
         """The user id to change to, None where there is no choice."""
         return None if self.tenant_base is None else self.tenant_base + spec.uid_index
+
+
+class Grounds:
+    """What is prepared for one instance.
+
+    root     the root that it begins with, at level `namespaces`.
+    group    its control group, None where there are none.
+    scratch  its temporary folder on disk, at level `landlock`.
+    """
+
+    __slots__ = ("group", "root", "scratch")
+
+    def __init__(self, root: str | None) -> None:
+        self.root = root
+        self.group: Group | None = None
+        self.scratch: str | None = None
+
+    def prepare(self, confinement: Confinement, spec: StartSpec) -> None:
+        """Make what there is to make; raises OSError."""
+        if confinement.groups is not None:
+            limits = {"memory_bytes": memory_bytes(spec), "processes": PROCESSES}
+            self.group = confinement.groups.create(spec.instance_id, **limits)
+        if confinement.scratch is not None:
+            self.scratch = confinement.scratch.create(spec.instance_id, confinement.user_of(spec))
+
+    def give_up(self) -> None:
+        """Take it away again: nothing has run there."""
+        if self.group is not None:
+            self.group.remove()
+        if self.scratch is not None:
+            os.rmdir(self.scratch)
 
 
 def enter_own_mounts() -> None:
@@ -103,9 +161,10 @@ def memory_bytes(spec: StartSpec) -> int:
     return (spec.memory_mb + OVERHEAD_MB) * _MIB
 
 
-def steps(confinement: Confinement, spec: StartSpec, root: str | None, group: Group | None) -> list[Step]:
-    """All that happens before the instance's program is forked. `root` is the prepared root at level `namespaces`."""
+def steps(confinement: Confinement, spec: StartSpec, grounds: Grounds) -> list[Step]:
+    """All that happens before the instance's program is forked."""
     user = confinement.user_of(spec)
+    group, root = grounds.group, grounds.root
     listed: list[Step] = [] if group is None else [("enter the control group", group.join)]
     listed.append(("leave the launcher's keyring", _leave_keyring))
     if confinement.namespaces:
@@ -175,8 +234,8 @@ def take_root(root: str, shown: Sequence[tuple[str, str]]) -> None:
     _change_root(root)
 
 
-def limit_resources(spec: StartSpec, *, count_processes: bool) -> None:
-    """Set the program's limits (setrlimit(2)).
+def limit_resources(spec: StartSpec, *, count_processes: bool, scratch: str | None = None) -> None:
+    """Set the program's limits (setrlimit(2)). `scratch`: its temporary folder on disk, where it has one.
 
     RLIMIT_DATA is the approximate memory limit: unlike RLIMIT_AS it counts only memory that a process may write to and shares
     with nobody, neither files that it maps nor address space that it merely reserves. It still counts what is never touched, thread
@@ -186,7 +245,7 @@ def limit_resources(spec: StartSpec, *, count_processes: bool) -> None:
     limits = [
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_NOFILE, OPEN_FILES),
-        (resource.RLIMIT_FSIZE, FILE_BYTES),
+        (resource.RLIMIT_FSIZE, FILE_BYTES if scratch is None else min(FILE_BYTES, spec.memory_mb * _MIB)),
         (resource.RLIMIT_DATA, data),
     ]
     if count_processes:

@@ -1,6 +1,6 @@
 """The launcher's process: one loop over its clients, its instances' pipes, and the ends of their processes.
 
-    python3 -I -S launcher/__main__.py --listen-fd N --run-dir DIR [--uid-base N] [--parent-pid N]
+    python3 -I -S launcher/__main__.py --listen-fd N --run-dir DIR [--uid-base N] [--isolation LEVEL] …
 
 It is started with an empty environment by the process that it belongs to, and ends with it. What it says: protocol.py.
 """
@@ -17,18 +17,20 @@ import socket
 import struct
 import sys
 
-from . import cgroup_search, probe, protocol, sandbox, syscalls
+from . import cgroup_search, isolation, probe, protocol, sandbox, syscalls
 from .client import Client
 from .fleet import Fleet
 from .folder import RunFolder
 from .protocol import INVALID, STOPPING, RequestError, StartSpec
 from .rootfs import Roots
-from .sandbox import Confinement
+from .scratch import Scratch
 
 STOP_SEC = 5.0
 """Longest grace of instances when the launcher itself is stopped."""
 
 DEFAULT_UID_BASE = 200_000
+LEVELS = ("namespaces", "landlock", "none")
+_CONFIGURATION = 78  # EX_CONFIG of sysexits.h
 _UCRED = struct.Struct("3i")
 
 
@@ -179,9 +181,15 @@ def main(arguments: list[str]) -> int:
     tenant_base = options.uid_base if os.geteuid() == 0 else None
     try:
         run_folder = RunFolder(options.run_dir)
-        confinement, reason = probe.find_confinement(tenant_base, run_folder, null)
-        confinement.groups, no_groups = cgroup_search.find(run_folder.path, os.getppid())
+        confinement, reason = probe.find_confinement(tenant_base, run_folder, null, options.isolation)
+        groups, no_groups = cgroup_search.find(run_folder.path, os.getppid())
+        confinement.use_groups(groups)
         roots = _own_roots(run_folder) if confinement.namespaces else None
+        if confinement.landlock:
+            confinement.scratch = Scratch(cgroup_search.escaped(run_folder.path))
+    except probe.LevelError as error:
+        _log(str(error))
+        return _CONFIGURATION
     except OSError as error:
         _log(f"cannot start with the run folder {options.run_dir}: {error.strerror}")
         return 1
@@ -190,12 +198,19 @@ def main(arguments: list[str]) -> int:
     _prepare_for_forks()
     selector = selectors.DefaultSelector()
     fleet = Fleet(selector, confinement, roots, run_folder, null)
-    isolation = _describe(confinement, "; ".join(filter(None, (reason, no_groups))))
-    Server(socket.socket(fileno=options.listen_fd), fleet, selector, isolation).run()
+    told = isolation.answer(confinement, "; ".join(filter(None, (reason, no_groups))))
+    if not confinement.namespaces:
+        syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
+    if options.ready_fd is not None:
+        os.write(options.ready_fd, b"READY\n")
+        os.close(options.ready_fd)
+    Server(socket.socket(fileno=options.listen_fd), fleet, selector, told).run()
     if roots is not None:
         roots.close()
     if confinement.groups is not None:
         confinement.groups.close()
+    if confinement.scratch is not None:
+        confinement.scratch.close()
     return 0
 
 
@@ -204,37 +219,13 @@ def _own_roots(run_folder: RunFolder) -> Roots:
     return Roots(run_folder.roots)
 
 
-def _describe(confinement: Confinement, reason: str) -> dict[str, object]:
-    """What `isolation` answers."""
-    groups = confinement.groups
-    counted = confinement.user_namespaces or confinement.tenant_base is not None
-    return {
-        "level": confinement.level,
-        "memory": "approximate" if groups is None else f"control group v{groups.version}",
-        "processes": f"control group v{groups.version}"
-        if groups
-        else "counted for each user"
-        if counted
-        else "not limited",
-        "seccomp": confinement.system_calls is not None,
-        "network": "host",
-        "user": _users_of(confinement),
-        "reason": reason,
-    }
-
-
-def _users_of(confinement: Confinement) -> str:
-    """Whose processes instances are."""
-    if confinement.tenant_base is not None:
-        return "one for each namespace"
-    return "the platform's, in a user namespace" if confinement.user_namespaces else "the platform's"
-
-
 def _options(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="launcher", description="Starts function instances; see protocol.py.")
     parser.add_argument("--listen-fd", type=int, required=True, help="inherited listening unix socket")
     parser.add_argument("--run-dir", required=True, help="folder of the instances' folders; this launcher's alone")
     parser.add_argument("--uid-base", type=int, default=DEFAULT_UID_BASE, help="as root: user id of uid_index 0")
+    parser.add_argument("--isolation", choices=LEVELS, help="this level or none at all; the strongest by default")
+    parser.add_argument("--ready-fd", type=int, help="inherited descriptor that is told when all is ready")
     parser.add_argument("--parent-pid", type=int, help="end at once unless this is the parent")
     return parser.parse_args(arguments)
 

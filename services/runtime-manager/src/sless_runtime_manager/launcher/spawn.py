@@ -7,12 +7,11 @@ import fcntl
 import os
 import signal
 
-from . import reaper, sandbox
+from . import fences, reaper, sandbox
 from . import syscalls as sys
-from .cgroups import Group
 from .places import Places
 from .protocol import StartSpec
-from .sandbox import Confinement
+from .sandbox import Confinement, Grounds
 
 LISTEN_FD = 3
 _STATUS_FD = 4
@@ -42,9 +41,7 @@ class Descriptors:
         sys.close_from(_FIRST_FREE)
 
 
-def spawn(
-    confinement: Confinement, spec: StartSpec, root: str | None, group: Group | None, descriptors: Descriptors
-) -> int:
+def spawn(confinement: Confinement, spec: StartSpec, grounds: Grounds, descriptors: Descriptors) -> int:
     """Start the process that becomes the instance's pid 1; its pid. What happens to it further comes by the status pipe.
 
     Raises OSError when not even the process could be made.
@@ -53,44 +50,41 @@ def spawn(
     try:
         pid = sys.fork_into(sandbox.NAMESPACES) if confinement.namespaces else os.fork()
         if pid == 0:
-            _become_instance(confinement, spec, root, group, descriptors)
+            _become_instance(confinement, spec, grounds, descriptors)
         return pid
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _become_instance(
-    confinement: Confinement, spec: StartSpec, root: str | None, group: Group | None, descriptors: Descriptors
-) -> None:
+def _become_instance(confinement: Confinement, spec: StartSpec, grounds: Grounds, descriptors: Descriptors) -> None:
     """The child's whole life; never returns."""
     code = 127
     step = "take over the descriptors"
+    places = Places(spec, grounds.scratch)
     try:
         signal.set_wakeup_fd(-1)
         descriptors.take()
         _disguise()
         if not confinement.namespaces:
             step = "open the layers"
-            _use_real_places(spec, for_another_user=confinement.tenant_base is not None)
-        for name, action in sandbox.steps(confinement, spec, root, group):
+            if confinement.tenant_base is not None:
+                places.open()
+            places.apply(spec)
+        for name, action in sandbox.steps(confinement, spec, grounds):
             step = name
             action()
         step = "follow the launcher"
         _follow_launcher(confinement)
-        purge = not confinement.namespaces
-        code = reaper.run(_STATUS_FD, lambda _told: _run_program(confinement, spec), purge=purge)
+        code = reaper.run(
+            _STATUS_FD,
+            lambda _told: _run_program(confinement, spec, places, grounds.scratch),
+            purge=not confinement.namespaces,
+        )
     except OSError as error:
         with contextlib.suppress(OSError):  # The launcher is gone; so is this process in a moment.
             reaper.report(_STATUS_FD, reaper.failure(step, error))
     finally:
         os._exit(code)
-
-
-def _use_real_places(spec: StartSpec, *, for_another_user: bool) -> None:
-    places = Places(spec)
-    if for_another_user:
-        places.open()
-    places.apply(spec)
 
 
 def _disguise() -> None:
@@ -108,15 +102,16 @@ def _follow_launcher(confinement: Confinement) -> None:
     reaper.report(_STATUS_FD, {"state": "confined"})
 
 
-def _run_program(confinement: Confinement, spec: StartSpec) -> None:
+def _run_program(confinement: Confinement, spec: StartSpec, places: Places, scratch: str | None) -> None:
     """In the program's process: the last steps, then the program. Returns never; raises OSError."""
     os.setsid()
     if not confinement.namespaces:
         sandbox.die_with_parent(signal.SIGKILL)
     # RLIMIT_NPROC counts all processes of the user in this user namespace: without one of its own it would count
     # the whole desktop of an ordinary user.
-    counted = confinement.user_namespaces or confinement.tenant_base is not None
-    sandbox.limit_resources(spec, count_processes=counted)
+    sandbox.limit_resources(spec, count_processes=confinement.counts_users, scratch=scratch)
+    if scratch is not None:
+        fences.put_up(confinement, spec.prefixes, places.readable(), scratch)
     for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())

@@ -172,6 +172,13 @@ def join_session_keyring() -> None:
     _check(_syscall(_number(1), ctypes.c_int(_KEYCTL_JOIN_SESSION_KEYRING), None), "keyctl")
 
 
+def call(number: int, *arguments: object) -> int:
+    """A system call that libc may lack and whose number is the same on all machines; its result."""
+    result = _syscall(number, *arguments)
+    _check(result, f"system call {number}")
+    return result
+
+
 def prctl(option: int, argument: int) -> None:
     """prctl(2) with one number."""
     _check(_prctl(option, argument), f"prctl {option}")

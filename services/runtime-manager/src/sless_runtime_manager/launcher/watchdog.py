@@ -29,14 +29,16 @@ _PARTS = (b"Pss_Anon:", b"Pss_Shmem:", b"SwapPss:")
 class Bounds:
     """What an instance may use.
 
-    memory_bytes  of all its processes together.
+    memory_bytes  of all its processes together; None: a control group keeps it to that.
     mounts        whether its /tmp and /dev/shm are file systems of its own, in memory.
     folder        its private folder on disk, None where it has none; at most `disk_bytes` in it.
     """
 
     __slots__ = ("disk_bytes", "folder", "memory_bytes", "mounts")
 
-    def __init__(self, *, memory_bytes: int, mounts: bool, folder: str | None = None, disk_bytes: int = 0) -> None:
+    def __init__(
+        self, *, memory_bytes: int | None, mounts: bool, folder: str | None = None, disk_bytes: int = 0
+    ) -> None:
         self.memory_bytes = memory_bytes
         self.mounts = mounts
         self.folder = folder
@@ -67,6 +69,8 @@ def exceeded(processes: list[int], bounds: Bounds, proc: str = "/proc") -> str |
     folders = [f"{proc}/{pid}" for pid in processes]
     if bounds.folder is not None and _disk(bounds.folder, folders, bounds.disk_bytes) > bounds.disk_bytes:
         return DISK
+    if bounds.memory_bytes is None:
+        return None
     files = _files_in_memory(folders, mounts=bounds.mounts)
     # At first as if nothing were shared, which is cheap to ask; who seems to use too much is looked at closely.
     if sum(_resident(folder) for folder in folders) + files <= bounds.memory_bytes:

@@ -43,6 +43,7 @@ def settings(confinement: Confinement, runtime: str) -> bytes:
             "namespaces": confinement.namespaces,
             "user_namespaces": confinement.user_namespaces,
             "tenant_base": confinement.tenant_base,
+            "counts_users": confinement.counts_users,
             "system_calls": None if system_calls is None else base64.b64encode(system_calls).decode(),
             "runtime": runtime,
         }
@@ -73,12 +74,14 @@ def main() -> int:
 
 def _confinement(given: dict[str, object]) -> Confinement:
     system_calls, tenant_base = given["system_calls"], given["tenant_base"]
-    return Confinement(
+    confinement = Confinement(
         namespaces=bool(given["namespaces"]),
         user_namespaces=bool(given["user_namespaces"]),
         tenant_base=tenant_base if isinstance(tenant_base, int) else None,
         system_calls=base64.b64decode(system_calls) if isinstance(system_calls, str) else None,
     )
+    confinement.counts_users = bool(given["counts_users"])
+    return confinement
 
 
 def _load(runtime: str) -> Callable[[], None]:
