@@ -73,6 +73,14 @@ def lacking(number, *arguments):
 syscalls._syscall = lacking
 sys.exit(server.main(sys.argv[2:]))
 """
+_MEMINFO = """
+import os, sys, types
+sys.modules["launcher"] = types.ModuleType("launcher")
+sys.modules["launcher"].__path__ = [os.path.dirname(sys.argv[1])]
+from launcher import admission, server
+admission.MEMINFO = sys.argv[2]
+sys.exit(server.main(sys.argv[3:]))
+"""
 _EXEC = "os.execve(sys.executable, [sys.executable, *sys.argv[1:]], {})\n"
 
 
@@ -84,6 +92,7 @@ class Conditions:
     forbid  Python that takes something away first.
     level   what it must report then; None where that is the machine's to say.
     old     an older kernel: without close_range(2) and mount_setattr(2).
+    meminfo a file that stands for /proc/meminfo.
     demanded  the level that is asked for.
     given   control groups of its own are given to the user, as an administrator would.
     """
@@ -94,6 +103,7 @@ class Conditions:
     level: str | None = None
     old: bool = False
     given: bool = False
+    meminfo: str = ""
     demanded: str = ""
 
 
@@ -367,6 +377,8 @@ def _start(base: Path, under: Conditions, path: Path, first: str) -> subprocess.
         os.chown(path, under.uid, under.uid)
         main = str(base / "launcher" / "__main__.py")
         program = ["-I", "-S", "-c", _OLD_KERNEL, main] if under.old else ["-I", "-S", main]
+        if under.meminfo:
+            program = ["-I", "-S", "-c", _MEMINFO, main, under.meminfo]
         options = ["--listen-fd", str(listener.fileno()), "--run-dir", str(base / "run"), "--uid-base", str(UID_BASE)]
         options += ["--isolation", under.demanded] if under.demanded else []
         before = first + under.forbid

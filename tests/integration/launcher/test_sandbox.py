@@ -69,7 +69,9 @@ print(json.dumps({
     "zone": time.tzname[0], "random": len(open("/dev/urandom", "rb").read(4)), "null": open("/dev/null", "w").write("x"),
 }))
 """
-    found = told_by(launcher, client, "programs", code, env={"PATH": "/usr/bin:/bin", "TMPDIR": "/tmp", "GREETING": "hello"})
+    found = told_by(
+        launcher, client, "programs", code, env={"PATH": "/usr/bin:/bin", "TMPDIR": "/tmp", "GREETING": "hello"}
+    )
     assert (found["shell"], found["local"], found["random"], found["null"]) == ("HELLO\n", "127.0.0.1", 4, 1)
     assert bool(found["certificates"]) == bool(list(Path("/etc/ssl/certs").glob("*.crt")))
 

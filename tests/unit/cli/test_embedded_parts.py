@@ -16,7 +16,7 @@ from pathlib import Path
 import jwt
 import pytest
 from sless_cli.commands.token import duration
-from sless_cli.embedded import issuer, layout, lock, log, provision, secrets
+from sless_cli.embedded import issuer, layout, lock, log, programs, provision, secrets
 from sless_cli.embedded.pg_user import uid_base
 from sless_cli.embedded.supervisor import readable
 from sless_cli.errors import CliError, StartFailed, UsageFault
@@ -251,3 +251,18 @@ def test_it_is_said_where_a_python_for_functions_was_looked_for(monkeypatch: pyt
     monkeypatch.setattr("sys.version_info", (3, 13, 1))
     found, (note,) = python311({})
     assert (found, "uses /usr/bin/python3.11" in note) == (Path("/usr/bin/python3.11"), True)
+
+
+def test_the_launcher_is_told_what_is_demanded_of_it() -> None:
+    assert programs.launcher_options({}) == ()
+    demanded = {"SLESS_ISOLATION": "landlock", "SLESS_MEMORY_RESERVE_MB": "512"}
+    assert programs.launcher_options(demanded) == ("--isolation", "landlock", "--memory-reserve-mb", "512")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("SLESS_ISOLATION", "docker"), ("SLESS_MEMORY_RESERVE_MB", "-1"), ("SLESS_MEMORY_RESERVE_MB", "1G")],
+)
+def test_a_demand_that_cannot_be_is_a_sentence(name: str, value: str) -> None:
+    with pytest.raises(StartFailed, match=f"{name}='{value}' must be"):
+        programs.launcher_options({name: value})

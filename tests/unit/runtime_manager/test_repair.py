@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from sless_platform.errors import Unavailable
 from sless_runtime_manager.domain import Phase
+from sless_runtime_manager.errors import MemoryExhausted, StartFailed
 
 from tests.support.runtime_manager import World, a_world, not_loadable
 from tests.support.virtual_time import run_in_virtual_time
@@ -439,5 +440,20 @@ def test_a_fault_in_the_care_of_one_function_is_not_noticed_by_others_and_heals(
         await world.ready("f")
         assert world.invoker.serving("f").isdisjoint(serving)
         assert (world.starts("f"), world.starts("g")) == (2, 1)
+
+    play(scenario)
+
+
+def test_a_machine_without_memory_is_told_to_callers_and_owner_and_tried_again() -> None:
+    async def scenario(world: World) -> None:
+        world.registry.put("f", least=0)
+        world.machine.refusal = MemoryExhausted("no memory for one more")
+        await world.manager.ensure_instances(function_uid="f", concurrency=1)
+        await world.until(lambda: world.invoker.failure("f") == "no memory for one more")
+        with pytest.raises(StartFailed, match="no memory") as refused:
+            await world.manager.ensure_instances(function_uid="f", concurrency=1)
+        assert refused.value.retry_after is not None
+        world.machine.refusal = None
+        await world.until(lambda: world.invoker.serving("f") != set())
 
     play(scenario)

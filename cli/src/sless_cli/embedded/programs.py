@@ -23,6 +23,7 @@ _CONFIGURATION = 78  # EX_CONFIG of sysexits.h
 LEVELS = ("namespaces", "landlock", "none")
 """Of isolation, the strongest first; docs/security.md says what each is worth."""
 
+_DEMAND = "--isolation"
 INITIALISATION = "initdb"
 
 
@@ -120,14 +121,17 @@ def service_program(service: Service, code: ServiceCode, around: Surroundings, f
     return Program(name=service.name, start=start, after=service.after)
 
 
-def demanded_isolation(environ: Mapping[str, str]) -> str:
-    """The level that SLESS_ISOLATION asks for; "": the strongest to be had. Raises StartFailed when there is no such level."""
-    level = environ.get("SLESS_ISOLATION", "")
+def launcher_options(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """What SLESS_ISOLATION and SLESS_MEMORY_RESERVE_MB ask of the launcher. Raises StartFailed for values that cannot be."""
+    level, reserve = environ.get("SLESS_ISOLATION", ""), environ.get("SLESS_MEMORY_RESERVE_MB", "")
     if level not in {"", *LEVELS}:
         raise StartFailed(
             f"SLESS_ISOLATION={level!r} must be {', '.join(LEVELS)}, or unset for the strongest to be had"
         )
-    return level
+    if reserve and not (reserve.isascii() and reserve.isdecimal() and len(reserve) < 10):
+        raise StartFailed(f"SLESS_MEMORY_RESERVE_MB={reserve!r} must be a number of MiB, or unset")
+    demanded = (_DEMAND, level) if level else ()
+    return (*demanded, "--memory-reserve-mb", reserve) if reserve else demanded
 
 
 def launcher_program(
@@ -136,31 +140,33 @@ def launcher_program(
     *,
     run: Path,
     uid_base: int,
-    isolation: str = "",
+    options: tuple[str, ...] = (),
     after: tuple[str, ...] = (),
 ) -> Program:
     """The launcher: a program of its own with an empty environment, from which instances inherit nothing.
 
-    `isolation`: the level that is demanded; the launcher ends, and with it the start, where it is not to be had.
+    `options`: see `launcher_options`. Where a level of isolation is demanded and not to be had the launcher ends, and so the start.
     """
     descriptor = listener.fileno()
     arguments = [
         *("-I", "-S", str(script), "--listen-fd", str(descriptor)),
         *("--run-dir", str(run), "--uid-base", str(uid_base), "--parent-pid", str(os.getpid())),
+        *options,
     ]
+    is_told = _DEMAND in options
 
     def start(given: Start) -> int:
-        keep = (descriptor, given.ready) if isolation else (descriptor,)
-        demand = ("--isolation", isolation, "--ready-fd", str(given.ready)) if isolation else ()
+        keep = (descriptor, given.ready) if is_told else (descriptor,)
+        ready = ("--ready-fd", str(given.ready)) if is_told else ()
         return processes.fork(
-            lambda: processes.execute(sys.executable, [*arguments, *demand], {}, keep=keep),
+            lambda: processes.execute(sys.executable, [*arguments, *ready], {}, keep=keep),
             name=LAUNCHER,
             output=given.output,
             keep=keep,
         )
 
     # Its socket listens before it does; what runtime-manager sends meanwhile waits there.
-    return Program(name=LAUNCHER, start=start, after=after, probe=None if isolation else lambda: True)
+    return Program(name=LAUNCHER, start=start, after=after, probe=None if is_told else lambda: True)
 
 
 def unix_listener(path: Path) -> socket.socket:

@@ -26,7 +26,7 @@ from sless_cli.embedded.pg_user import postgres_user, uid_base
 from sless_cli.embedded.postgres import SUPERUSER, EmbeddedPostgres
 from sless_cli.embedded.programs import (
     ServiceCode,
-    demanded_isolation,
+    launcher_options,
     launcher_program,
     migrations_program,
     postgres_programs,
@@ -165,7 +165,7 @@ class Platform:
             launcher_listener,
             run=self._where.instances,
             uid_base=uid_base(self._environ),
-            isolation=demanded_isolation(self._environ),
+            options=launcher_options(self._environ),
             # Not before the imports are done: the first children must find the code loaded.
             after=(POSTGRES,),
         )

@@ -23,6 +23,12 @@ class InstancesExhausted(Unavailable):
     reason = "INSTANCES_EXHAUSTED"
 
 
+class MemoryExhausted(InstancesExhausted):
+    """The machine has no memory for one more instance: what is left is promised to those that run, or has to stay."""
+
+    reason = "MEMORY_EXHAUSTED"
+
+
 class WorkloadNotFound(NotFound):
     """There is no such function."""
 

@@ -127,7 +127,8 @@ class RuntimeBackend(Protocol):
     async def start(self, spec: InstanceSpec) -> InstanceHandle:
         """Start a process for `spec`; answers when the user's process has been started, not when it is ready.
 
-        Raises StartFailed (a step failed; the message says which), InstancesExhausted (later it may succeed), and
+        Raises StartFailed (a step failed; the message says which), InstancesExhausted (later it may succeed; MemoryExhausted: when
+        others have ended), and
         InvalidArgument for a spec that cannot be right. After an error nothing of the instance is left.
         """
         ...

@@ -61,6 +61,11 @@ class Restarts:
         self._postponements += 1
         self.start_after = now + _doubled(_FIRST_POSTPONEMENT, self._postponements, _LONGEST_POSTPONEMENT)
 
+    def found_no_room(self, message: str, now: datetime) -> None:
+        """The machine has no memory for one more. It is tried again, but those who wait are told: it may take long."""
+        self.postponed(message, now)
+        self.failure = message
+
     def retried(self) -> None:
         """A new start is under way: what was wrong before isn't to be told any more."""
         self.failure = self.obstacle = ""

@@ -14,12 +14,14 @@ class Fate(enum.Enum):
     LEFT        it was asked to go, or asked to go itself.
     CRASHED     it was ready and ended, or stopped answering.
     NOT_LOADED  it was never ready, and the function is at fault.
+    NO_ROOM     the machine has no memory for it now.
     POSTPONED   it could not be started, or was taken away, and the platform is at fault.
     """
 
     LEFT = "left"
     CRASHED = "crashed"
     NOT_LOADED = "not loaded"
+    NO_ROOM = "no room"
     POSTPONED = "postponed"
 
 

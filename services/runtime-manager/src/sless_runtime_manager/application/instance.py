@@ -17,7 +17,7 @@ from sless_runtime_manager.application.lines import LineCutter
 from sless_runtime_manager.application.tools import Tools
 from sless_runtime_manager.application.waiting import abandon, first
 from sless_runtime_manager.domain import ServingInstance
-from sless_runtime_manager.errors import HandlerNotLoaded, InstanceUnreachable
+from sless_runtime_manager.errors import HandlerNotLoaded, InstanceUnreachable, MemoryExhausted
 from sless_runtime_manager.planning import Replica, Stage
 from sless_runtime_manager.ports import (
     InstanceEnded,
@@ -154,6 +154,8 @@ class Instance:
     async def _launch(self, spec: InstanceSpec) -> InstanceHandle:
         try:
             return await self._tools.backend.start(spec)
+        except MemoryExhausted as error:
+            raise _NeverReadyError(End(Fate.NO_ROOM, error.message)) from error
         except Unavailable as error:
             raise _NeverReadyError(End(Fate.POSTPONED, error.message)) from error
         except PlatformError as error:

@@ -87,6 +87,8 @@ class FunctionState:
         restarts = self._restarts_of(instance.template)
         if end.fate is Fate.CRASHED and instance.ready_at is not None:
             restarts.crashed(instance.started_at, instance.ready_at, now)
+        elif end.fate is Fate.NO_ROOM:
+            restarts.found_no_room(end.message, now)
         elif end.fate is Fate.POSTPONED:
             restarts.postponed(end.message, now)
         elif end.fate is Fate.NOT_LOADED:

@@ -60,6 +60,20 @@ def _remove_forsaken(folder: str) -> None:
             removed(entry.path)
 
 
+def own_memory_groups() -> list[str]:
+    """The folders of the groups whose limits on memory this process is under, as far as they are to be seen."""
+    mounts, own = _mounts(), _own_groups()
+    controller = "memory" if "memory" in own else ""
+    mount = mounts.get(controller)
+    if mount is None or controller not in own:
+        return []
+    folder, found = _path(mount, own[controller]), []
+    while folder.startswith(mount[1]) and os.path.isdir(folder):
+        found.append(folder)
+        folder = os.path.dirname(folder)
+    return found
+
+
 def prepare_v2(parent: str, supervisor: int, controllers: tuple[str, ...]) -> None:
     """Have the controllers passed on to groups below `parent`. Raises OSError.
 

@@ -61,6 +61,10 @@ class Group:
             _write_if_there(f"{memory}/memory.memsw.limit_in_bytes", str(memory_bytes))
         write(f"{pids}/pids.max", str(processes))
 
+    def used(self) -> int:
+        """Bytes that its processes hold."""
+        return used_memory(self._folders[0])
+
     def ran_out(self) -> bool:
         """Whether the kernel ended a process of it because its memory was used up."""
         name = "memory.events" if self._version == 2 else "memory.oom_control"
@@ -136,6 +140,25 @@ class Cgroups:
             left = [folder for folder in left if not removed(folder)]
             if left:
                 time.sleep(0.01)
+
+
+def used_memory(folder: str) -> int:
+    """Bytes that a group and those below it hold, without files that the kernel can drop; 0 where that cannot be told."""
+    for name in ("memory.current", "memory.usage_in_bytes"):
+        with contextlib.suppress(OSError):
+            droppable = _counted(f"{folder}/memory.stat", "total_inactive_file")  # version 1, with the groups below
+            droppable = droppable or _counted(f"{folder}/memory.stat", "inactive_file")
+            return max(0, int(read(f"{folder}/{name}")) - droppable)
+    return 0
+
+
+def memory_limit(folder: str) -> int | None:
+    """Of a group, in bytes; None without one."""
+    for name in ("memory.max", "memory.limit_in_bytes"):
+        with contextlib.suppress(OSError):
+            text = read(f"{folder}/{name}").strip()
+            return None if text == "max" else int(text)
+    return None
 
 
 def enabling(controllers: tuple[str, ...]) -> str:

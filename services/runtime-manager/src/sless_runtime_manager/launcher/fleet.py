@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable
 
 from . import nursery, reaper
+from .admission import Admission
 from .client import Client
 from .folder import RunFolder
 from .instance import Instance, launch, occupy
@@ -17,7 +18,7 @@ from .nursery import Nursery
 from .patrol import Patrol
 from .protocol import INVALID, RequestError, StartSpec
 from .rootfs import Roots
-from .sandbox import Confinement
+from .sandbox import Confinement, memory_bytes
 from .watchdog import Bounds
 
 UNSEEN_ENDS = 1024
@@ -40,6 +41,8 @@ class Fleet:
         roots: Roots | None,
         run_folder: RunFolder,
         null: int,
+        *,
+        admission: Admission,
     ) -> None:
         self.clients: list[Client] = []
         self._selector = selector
@@ -47,6 +50,7 @@ class Fleet:
         self._roots = roots
         self._run_folder = run_folder
         self._null = null
+        self._admission = admission
         self._by_id: dict[str, Instance] = {}
         self._by_pid: dict[int, Instance] = {}
         self._starts: dict[str, Waiting] = {}
@@ -69,6 +73,7 @@ class Fleet:
         """Begin to start an instance; answered when its program runs or has failed to. Raises RequestError."""
         if spec.instance_id in self._by_id:
             raise RequestError(INVALID, f"the instance {spec.instance_id} runs already")
+        self._admission.check(memory_bytes(spec), self._by_id.values())
         self._keep(self._launch(spec))
         self._starts[spec.instance_id] = waiting
         self._unseen.pop(spec.instance_id, None)

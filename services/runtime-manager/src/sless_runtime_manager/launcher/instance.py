@@ -10,6 +10,7 @@ import socket
 import time
 
 from . import folder as folders
+from . import watchdog
 from .blank import encoded
 from .cgroups import Cgroups
 from .mounts import SEALED
@@ -39,6 +40,7 @@ class Instance:
     deadline   monotonic time at which `late` must be called, None for never.
     failure    why it could not be started, once that is known.
     running    whether the program runs or has run.
+    most_bytes memory that it may use.
     bounds     what it may use, for whoever looks after that where the kernel does not.
     exceeded   what of it ran out and so ended it (watchdog.py), None when nothing did.
     blank      the blank that it was given to, until that has spoken; its pid is 0 as long.
@@ -59,8 +61,9 @@ class Instance:
     ) -> None:
         self.instance_id = spec.instance_id
         self.note = spec.note
+        self.most_bytes = memory_bytes(spec)
         self.bounds = Bounds(
-            memory_bytes=memory_bytes(spec) if grounds.group is None else None,
+            memory_bytes=self.most_bytes if grounds.group is None else None,
             mounts=confined,
             folder=grounds.scratch,
             disk_bytes=spec.memory_mb << 20,
@@ -197,6 +200,10 @@ class Instance:
             os.close(descriptor)
         self.pipes = {}
         folders.remove(self.folder)
+
+    def used_bytes(self, family: list[int]) -> int:
+        """Memory that it holds now. `family`: the processes below its first one."""
+        return watchdog.resident(family) if self._group is None else self._group.used()
 
     def end_for(self, exceeded: str) -> None:
         """End everything: it uses more than it may."""

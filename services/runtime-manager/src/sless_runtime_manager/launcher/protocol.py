@@ -8,7 +8,7 @@ Requests carry `id` and `op`; the answer carries the same `id` and either `resul
     {"id": 4, "op": "isolation"}               {"id": 4, "result": {"level", "memory", "processes", "landlock", "seccomp", "network", …}}
     {"id": 5, "op": "follow"}                  {"id": 5, "result": {}}   and events from now on, first the ends that nobody has seen
     {"id": 6, "op": "seen", "instance_ids": ["i-…"]}                            {"id": 6, "result": {}}
-    error: {"code": "START_FAILED" | "EXHAUSTED" | "INVALID" | "STOPPING", "message": "…", "step": "…", "errno": 13}
+    error: {"code": "START_FAILED" | "EXHAUSTED" | "NO_MEMORY" | "INVALID" | "STOPPING", "message": "…", "step": "…", "errno": 13}
 
 Events have no id:
 
@@ -31,6 +31,7 @@ MAX_SOCKET_PATH = 107
 
 START_FAILED = "START_FAILED"
 EXHAUSTED = "EXHAUSTED"
+NO_MEMORY = "NO_MEMORY"
 INVALID = "INVALID"
 STOPPING = "STOPPING"
 

@@ -18,6 +18,7 @@ import struct
 import sys
 
 from . import cgroup_search, isolation, probe, protocol, sandbox, syscalls
+from .admission import Admission, Machine
 from .client import Client
 from .fleet import Fleet
 from .folder import RunFolder
@@ -197,7 +198,8 @@ def main(arguments: list[str]) -> int:
         return 0
     _prepare_for_forks()
     selector = selectors.DefaultSelector()
-    fleet = Fleet(selector, confinement, roots, run_folder, null)
+    machine = Machine(cgroup_search.own_memory_groups(), options.memory_reserve_mb)
+    fleet = Fleet(selector, confinement, roots, run_folder, null, admission=Admission(machine))
     told = isolation.answer(confinement, "; ".join(filter(None, (reason, no_groups))))
     if not confinement.namespaces:
         syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
@@ -225,6 +227,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--run-dir", required=True, help="folder of the instances' folders; this launcher's alone")
     parser.add_argument("--uid-base", type=int, default=DEFAULT_UID_BASE, help="as root: user id of uid_index 0")
     parser.add_argument("--isolation", choices=LEVELS, help="this level or none at all; the strongest by default")
+    parser.add_argument("--memory-reserve-mb", type=int, help="memory that instances leave to everything else")
     parser.add_argument("--ready-fd", type=int, help="inherited descriptor that is told when all is ready")
     parser.add_argument("--parent-pid", type=int, help="end at once unless this is the parent")
     return parser.parse_args(arguments)

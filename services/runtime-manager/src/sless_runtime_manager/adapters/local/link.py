@@ -13,7 +13,7 @@ from pathlib import Path
 from sless_platform.backoff import Backoff
 from sless_platform.errors import InvalidArgument, PlatformError
 
-from sless_runtime_manager.errors import InstancesExhausted, LauncherUnavailable, StartFailed
+from sless_runtime_manager.errors import InstancesExhausted, LauncherUnavailable, MemoryExhausted, StartFailed
 
 Message = dict[str, object]
 
@@ -23,6 +23,7 @@ _RECONNECT = Backoff(initial=timedelta(milliseconds=20), maximum=timedelta(secon
 _ERRORS: dict[str, type[PlatformError]] = {
     "START_FAILED": StartFailed,
     "EXHAUSTED": InstancesExhausted,
+    "NO_MEMORY": MemoryExhausted,
     "STOPPING": LauncherUnavailable,
     "INVALID": InvalidArgument,
 }
