@@ -100,17 +100,21 @@ class ServingInstance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceSet:
-    """All of a function's instances that take calls. `failure`: why none can be had, for people; empty when one can."""
+    """All of a function's instances that take calls. `failure`: why none can be had, for people; empty when one can.
+
+    `starting`: those that will in a moment. Who connects to one waits until it has loaded its code.
+    """
 
     function_uid: str
     generation: int = 0
     instances: tuple[ServingInstance, ...] = ()
     failure: str = ""
+    starting: tuple[ServingInstance, ...] = ()
 
     @property
     def is_empty(self) -> bool:
         """Whether it says no more than a set that nobody was ever told of."""
-        return not self.instances and not self.failure
+        return not self.instances and not self.starting and not self.failure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -117,6 +117,7 @@ class _Upstream:
 def _serving_set(found: runtime_manager_pb2.InstanceSet) -> ServingSet:
     instances = tuple(
         InstanceAddress(instance.instance_id, instance.address, instance.max_concurrency)
-        for instance in found.instances
+        # A connection to one that is starting is open when it is ready, which saves the way of that news.
+        for instance in (*found.instances, *found.starting)
     )
     return ServingSet(found.function_uid, instances, found.failure)

@@ -42,7 +42,7 @@ class _NeverReadyError(Exception):
 class Instance:
     """One instance. `live` is its whole life, run as a task by its owner; the other methods are called meanwhile.
 
-    `on_change` is called when `stage` has changed, and at last when `end` is set.
+    `on_change` is called when it can be reached, when `stage` has changed, and at last when `end` is set.
     """
 
     def __init__(
@@ -83,6 +83,11 @@ class Instance:
         return Replica(
             instance_id=self.instance_id, template=self.template, stage=self.stage, started_at=self.started_at
         )
+
+    @property
+    def can_be_reached(self) -> bool:
+        """Whether it listens, ready or not."""
+        return self._address != ""
 
     @property
     def serving(self) -> ServingInstance:
@@ -163,6 +168,7 @@ class Instance:
 
     async def _probe(self, handle: InstanceHandle) -> InstanceLink:
         self._address = handle.address
+        self._on_change(self)
         opening = asyncio.ensure_future(self._tools.prober.open(handle, self._write))
         try:
             await first(opening, self._ended, self._departure, within=self._tools.times.load)

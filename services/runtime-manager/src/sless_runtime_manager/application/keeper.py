@@ -61,6 +61,14 @@ class Keeper:
         """What the registry's watch last told."""
         return self._state.function
 
+    @property
+    def known(self) -> tuple[Function, Workload] | None:
+        """What should run, when that is known for sure and nothing is on its way to be something else."""
+        function, workload = self._state.function, self._state.workload
+        if function is None or workload is None or self._state.gone or self._state.is_stale:
+            return None
+        return None if function.deploying or function.failed or workload.deploying else (function, workload)
+
     def tell(self, function: Function) -> None:
         """The registry's watch tells of the function."""
         self._state.note_function(function)
@@ -235,7 +243,7 @@ class Keeper:
         live = [one for one in self._instances.values() if one.stage is not Stage.LEAVING]
         live = [one for one in live if one.instance_id not in leaving]
         ready = [one for one in live if one.stage is Stage.READY and one.template == self._state.serving]
-        starting = any(one.stage is Stage.STARTING for one in live)
+        starting = [one for one in live if one.stage is Stage.STARTING]
         self._set = self._state.instance_set(ready, starting)
         self._published = self._tools.board.publish(self._set) or self._published
 

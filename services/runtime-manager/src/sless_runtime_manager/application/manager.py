@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from contextvars import Context
@@ -17,12 +17,13 @@ from sless_platform.logging import get_logger
 from sless_runtime_manager.application.board import Watcher
 from sless_runtime_manager.application.keeper import Fleet, Keeper
 from sless_runtime_manager.application.tools import Tools
-from sless_runtime_manager.domain import Function
+from sless_runtime_manager.domain import Function, Workload
 from sless_runtime_manager.ports import FunctionChanges, InstanceEnded, InstanceHandle
 
 log = get_logger(__name__)
 
 _PAUSES: Final = Backoff(initial=timedelta(milliseconds=100), maximum=timedelta(seconds=2))
+_REMEMBERED: Final = 1_000
 _ADOPTION_WAIT: Final = timedelta(seconds=5)
 
 
@@ -38,6 +39,8 @@ class RuntimeManager:
         """Every instance that is looked after, by its identity."""
         self._keepers: dict[str, Keeper] = {}
         self._orphans: dict[str, list[InstanceHandle]] = defaultdict(list)
+        self._remembered: OrderedDict[str, tuple[Function, Workload]] = OrderedDict()
+        """Of functions that are not looked after any more, as long as the registry's watch tells nothing else."""
         self._seen: set[str] | None = None
         self._tasks: asyncio.TaskGroup
 
@@ -53,13 +56,19 @@ class RuntimeManager:
         await self._adopted()
         keeper = self._keepers.get(function_uid)
         if keeper is None:
-            function, workload = await asyncio.gather(
-                self._tools.registry.get_function(function_uid), self._tools.registry.get_workload(function_uid)
-            )
+            function, workload = await self._what_should_run(function_uid)
             keeper = self._keeper(function_uid)
             keeper.tell(function)
             keeper.tell_workload(workload)
         keeper.ensure(concurrency)
+
+    async def _what_should_run(self, function_uid: str) -> tuple[Function, Workload]:
+        remembered = self._remembered.pop(function_uid, None)
+        if remembered is not None:
+            return remembered
+        return await asyncio.gather(
+            self._tools.registry.get_function(function_uid), self._tools.registry.get_workload(function_uid)
+        )
 
     def watch_instances(self) -> AbstractContextManager[Watcher]:
         """A watcher of all instance sets, connected for the block."""
@@ -122,9 +131,11 @@ class RuntimeManager:
     def _apply(self, changes: FunctionChanges) -> None:
         if changes.reset:
             self._seen = set()
+            self._remembered.clear()
         for function in changes.functions:
             self._tell(function)
         for function_uid in changes.purged:
+            self._remembered.pop(function_uid, None)
             if function_uid in self._keepers:
                 self._keepers[function_uid].purge()
         if self._seen is not None and changes.complete:
@@ -132,6 +143,7 @@ class RuntimeManager:
             self._seen = None
 
     def _tell(self, function: Function) -> None:
+        self._remembered.pop(function.uid, None)
         if self._seen is not None:
             self._seen.add(function.uid)
         known = function.uid in self._keepers or function.uid in self._orphans
@@ -175,6 +187,14 @@ class RuntimeManager:
             if function is not None:
                 keeper.tell(function)
         del self._keepers[function_uid]
+        if keeper.known is not None:
+            self._remember(function_uid, keeper.known)
+
+    def _remember(self, function_uid: str, known: tuple[Function, Workload]) -> None:
+        """A function that is called now and then is started again without asking what it is."""
+        self._remembered[function_uid] = known
+        if len(self._remembered) > _REMEMBERED:
+            self._remembered.popitem(last=False)
 
     async def _ran_well(self, function_uid: str, keeper: Keeper) -> bool:
         try:

@@ -10,7 +10,7 @@ from sless_platform.errors import PlatformError
 from sless_runtime_manager.application.fate import End, Fate
 from sless_runtime_manager.application.instance import Instance
 from sless_runtime_manager.application.tools import Times
-from sless_runtime_manager.domain import Function, InstanceSet, Outcome, Phase, Workload
+from sless_runtime_manager.domain import Function, InstanceSet, Outcome, Phase, ServingInstance, Workload
 from sless_runtime_manager.errors import Disabled, NothingToRun, StartFailed, WorkloadNotFound
 from sless_runtime_manager.planning import Situation, Stage
 from sless_runtime_manager.restarts import Restarts
@@ -152,15 +152,16 @@ class FunctionState:
             replicas=tuple(instance.replica for instance in instances),
         )
 
-    def instance_set(self, ready: Sequence[Instance], starting: bool) -> InstanceSet:
-        """What callers are told. `ready`: the serving template's; `starting`: whether one may become ready soon."""
+    def instance_set(self, ready: Sequence[Instance], starting: Sequence[Instance]) -> InstanceSet:
+        """What callers are told. `ready`: the serving template's; `starting`: all that may become ready soon."""
         generation = max((instance.generation for instance in ready), default=0)
         if self.workload is not None and self.serving == self.workload.template:
             generation = self.workload.generation
         return InstanceSet(
             function_uid=self.function_uid,
             generation=generation,
-            instances=tuple(sorted((instance.serving for instance in ready), key=lambda one: one.instance_id)),
+            instances=_serving(ready),
+            starting=_serving(one for one in starting if one.can_be_reached and self._may_serve(one.template)),
             failure="" if ready or starting or self.gone else self._startable_restarts.failure,
         )
 
@@ -255,6 +256,13 @@ class FunctionState:
         # What hinders the platform is news only as long as nothing else has been told.
         return told if reached is None or (reached.phase is Phase.DEPLOYING and told_phase is not None) else reached
 
+    def _may_serve(self, template: str) -> bool:
+        """Whether instances of the template may take calls as soon as they can: none of another does, or is about to."""
+        workload = self.workload
+        if workload is None or self.serving:
+            return template == self.serving
+        return not workload.deploying and not self._failed and template == workload.template
+
     def _reached(self, workload: Workload, ready: bool) -> Outcome | None:
         restarts = self._restarts_of(workload.template)
         if self._failed:
@@ -268,3 +276,7 @@ class FunctionState:
     @staticmethod
     def _of(workload: Workload, phase: Phase, message: str) -> Outcome:
         return Outcome(generation=workload.generation, version=workload.version, phase=phase, message=message)
+
+
+def _serving(instances: Iterable[Instance]) -> tuple[ServingInstance, ...]:
+    return tuple(sorted((instance.serving for instance in instances), key=lambda one: one.instance_id))

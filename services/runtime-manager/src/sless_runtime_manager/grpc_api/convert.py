@@ -20,6 +20,7 @@ def _set_message(changed: InstanceSet) -> pb.InstanceSet:
         generation=changed.generation,
         instances=[_instance_message(instance) for instance in changed.instances],
         failure=changed.failure,
+        starting=[_instance_message(instance) for instance in changed.starting],
     )
 
 
