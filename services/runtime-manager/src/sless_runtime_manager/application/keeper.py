@@ -63,11 +63,8 @@ class Keeper:
 
     @property
     def known(self) -> tuple[Function, Workload] | None:
-        """What should run, when that is known for sure and nothing is on its way to be something else."""
-        function, workload = self._state.function, self._state.workload
-        if function is None or workload is None or self._state.gone or self._state.is_stale:
-            return None
-        return None if function.deploying or function.failed or workload.deploying else (function, workload)
+        """What should run, when that is known for sure and served; None while something is on its way to be otherwise."""
+        return self._state.settled
 
     def tell(self, function: Function) -> None:
         """The registry's watch tells of the function."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from sless_platform.errors import PlatformError
@@ -132,6 +133,16 @@ class FunctionState:
         if self.function is None or self._longest_timeout is None:
             return self._times.deleted_drain if self.gone else self._times.unlimited_drain
         return self._longest_timeout + self._times.drain_margin
+
+    @property
+    def settled(self) -> tuple[Function, Workload] | None:
+        """The function and what should run of it, where its newest generation has served."""
+        function, workload = self.function, self.workload
+        if function is None or workload is None or self.gone or function.deploying or function.failed:
+            return None
+        if (function.generation, function.version) != (workload.generation, workload.version):
+            return None
+        return function, replace(workload, deploying=False)
 
     def wanted(self, now: datetime) -> int:
         """Instances that scaling asks for."""
