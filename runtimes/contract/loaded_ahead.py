@@ -18,11 +18,13 @@ from sless_runtime import zygote  # noqa: E402
 
 del sys.path[0]
 zygote.prepare()
+zygote.rehearse()
 gc.collect()
 gc.freeze()
 instance = os.fork()
 if instance == 0:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    zygote.rehearse()
     sys.argv[:] = [main]
     sys.orig_argv[3:] = [main]
     zygote.run()

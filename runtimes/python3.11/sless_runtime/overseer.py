@@ -52,6 +52,11 @@ class Overseer:
             self._noticed.append(at)
             self._ring()
 
+    def close(self) -> None:
+        """Give its pipe up, where it was never run."""
+        os.close(self._reader)
+        os.close(self._writer)
+
     def run(self) -> None:
         """Look after the instance until it has nothing left to do."""
         while not self._instance.finished(time.monotonic()):

@@ -1,5 +1,6 @@
-"""For a zygote of the launcher, an interpreter that forks instances from itself: `prepare` imports ahead what instances use, `run`
-begins in a fork, where everything else (variables, arguments, rights) is already as main.py would find it.
+"""For a zygote of the launcher, an interpreter that forks instances from itself: `prepare` imports ahead what instances use,
+`rehearse` makes a fork ready while it waits, `run` begins in it, where everything else (variables, arguments, rights) is already as
+main.py would find it.
 
 The user's code must not notice: what it imports is found where it would be found without this.
 """
@@ -15,7 +16,19 @@ from . import TYPE_CHECKING
 if TYPE_CHECKING:
     from types import ModuleType
 
-_RUNTIME = ("start", "aio", "event", "forms", "answers", "values", "jsontext", "failures", "threads", "driving")
+_RUNTIME = (
+    "start",
+    "rehearsal",
+    "aio",
+    "event",
+    "forms",
+    "answers",
+    "values",
+    "jsontext",
+    "failures",
+    "threads",
+    "driving",
+)
 # What most handlers import, and what asyncio brings; no module that opens anything or reads the environment when it is imported.
 _LIBRARY = (
     *("asyncio", "base64", "binascii", "bisect", "calendar", "collections", "collections.abc", "concurrent.futures.thread"),
@@ -40,6 +53,14 @@ def prepare() -> None:
     for name in _LIBRARY:
         importlib.import_module(name)
     _ahead.update(name for name in set(sys.modules) - before if not name.startswith("sless_runtime"))
+
+
+def rehearse() -> None:
+    """Do once for nothing what will have to be done; in the zygote, whose code is faster then, and in each fork."""
+    from .rehearsal import rehearse as rehearse_start
+
+    rehearse_start()
+    _forget_shadowed("/")
 
 
 def run() -> None:

@@ -19,7 +19,14 @@ from sless_runtime_manager.adapters.local.interpreters import find_python311
 from sless_runtime_manager.adapters.memory import MemoryRuntimeBackend
 from sless_runtime_manager.adapters.memory.backend import MemoryMachine
 from sless_runtime_manager.errors import StartFailed
-from sless_runtime_manager.ports import InstanceEnded, InstanceHandle, InstanceOutput, InstanceSpec, RuntimeBackend
+from sless_runtime_manager.ports import (
+    InstanceEnded,
+    InstanceHandle,
+    InstanceListens,
+    InstanceOutput,
+    InstanceSpec,
+    RuntimeBackend,
+)
 
 from tests.support.launcher import Conditions, Launcher, running_launcher
 
@@ -143,12 +150,15 @@ Happened = InstanceEnded | InstanceOutput
 
 @asynccontextmanager
 async def watching(backend: RuntimeBackend) -> AsyncIterator[Callable[[], Awaitable[Happened]]]:
-    """The backend's events, each awaited with a limit."""
+    """The backend's events, each awaited with a limit; not that an instance listens, which not every backend tells."""
     async with aclosing(backend.events()) as events:  # type: ignore[type-var]
 
         async def following() -> Happened:
             async with asyncio.timeout(PATIENCE_SEC):
-                return await anext(events)
+                async for event in events:
+                    if not isinstance(event, InstanceListens):
+                        return event
+            raise AssertionError("the events ended")
 
         yield following
 

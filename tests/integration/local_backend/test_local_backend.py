@@ -16,7 +16,7 @@ import pytest
 from sless_platform.errors import InvalidArgument
 from sless_runtime_manager.adapters.local import LocalRuntimeBackend, find_python311
 from sless_runtime_manager.errors import InstancesExhausted, LauncherUnavailable, StartFailed
-from sless_runtime_manager.ports import InstanceEnded, InstanceSpec
+from sless_runtime_manager.ports import InstanceEnded, InstanceListens, InstanceSpec
 
 from tests.support.launcher import Conditions, Launcher, descendants, running_launcher
 
@@ -101,6 +101,8 @@ async def told(backend: LocalRuntimeBackend) -> dict[str, object]:
     async with asyncio.timeout(PATIENCE_SEC), aclosing(backend.events()) as events:  # type: ignore[type-var]
         async for event in events:
             assert not isinstance(event, InstanceEnded), event
+            if isinstance(event, InstanceListens):
+                continue
             found: dict[str, object] = json.loads(event.text)
             return found
     raise AssertionError("the events ended")
@@ -121,6 +123,15 @@ async def test_an_instance_runs_the_runtime_over_its_code(
     if sandboxed:
         assert found["argv"] == ["/opt/sless/runtime/main.py"]
         assert found["cwd"] == env["SLESS_CODE_DIR"] == "/srv/function"
+
+
+async def test_that_it_listens_is_told_before_it_has_started(backend: LocalRuntimeBackend) -> None:
+    async with asyncio.timeout(PATIENCE_SEC), aclosing(backend.events()) as events:  # type: ignore[type-var]
+        await backend.isolation()
+        starting = asyncio.create_task(backend.start(spec()))
+        told = await anext(events)
+        handle = await starting
+    assert told == InstanceListens(handle.instance_id, handle.address)
 
 
 async def test_the_environment_is_the_users_over_the_defaults_and_the_platforms(backend: LocalRuntimeBackend) -> None:

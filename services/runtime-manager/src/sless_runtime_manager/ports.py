@@ -99,6 +99,18 @@ class InstanceOutput:
 
 
 @dataclass(frozen=True)
+class InstanceListens:
+    """An instance that is being started can be connected to at `address`; who does so waits until it is ready."""
+
+    instance_id: str
+    address: str
+
+
+Happening = InstanceEnded | InstanceListens | InstanceOutput
+"""What a backend tells of an instance."""
+
+
+@dataclass(frozen=True)
 class Isolation:
     """What separates instances from each other and from the platform; `sless status` and docs/security.md use these words.
 
@@ -144,9 +156,10 @@ class RuntimeBackend(Protocol):
         """All instances that are alive, also those that an earlier process of this service started."""
         ...
 
-    def events(self) -> AsyncIterator[InstanceEnded | InstanceOutput]:
+    def events(self) -> AsyncIterator[Happening]:
         """What happens to instances, in order, from one reader. An end is told once and never dropped, also one that
-        happened while this service was away; output is dropped, and counted, when the reader is slow."""
+        happened while this service was away; output is dropped, and counted, when the reader is slow. That an instance listens
+        is told by backends that know before `start` returns."""
         ...
 
     async def isolation(self) -> Isolation:

@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from typing import Literal
 
-from sless_runtime_manager.ports import InstanceEnded, InstanceOutput
+from sless_runtime_manager.ports import Happening, InstanceEnded, InstanceListens, InstanceOutput
 
 PENDING_CHARACTERS = 1 << 20
 """Unread output; past that it is dropped and counted."""
@@ -16,7 +16,7 @@ class Happenings:
     """A queue with one reader."""
 
     def __init__(self) -> None:
-        self._queue: deque[InstanceEnded | InstanceOutput] = deque()
+        self._queue: deque[Happening] = deque()
         self._filled = asyncio.Event()
         self._pending = 0
         self._dropped: dict[str, int] = {}
@@ -25,6 +25,10 @@ class Happenings:
         """Queue an end."""
         self._dropped.pop(ended.instance_id, None)
         self._put(ended)
+
+    def put_listening(self, listens: InstanceListens) -> None:
+        """Queue that an instance listens."""
+        self._put(listens)
 
     def put_output(self, instance_id: str, stream: Literal["stdout", "stderr"], text: str, dropped: int) -> None:
         """Queue output, before which `dropped` bytes were lost already; or drop it too when nobody reads."""
@@ -35,7 +39,7 @@ class Happenings:
         self._pending += len(text)
         self._put(InstanceOutput(instance_id, stream, text, dropped))
 
-    async def get(self) -> InstanceEnded | InstanceOutput:
+    async def get(self) -> Happening:
         """The oldest; waits for one."""
         while not self._queue:
             self._filled.clear()
@@ -45,6 +49,6 @@ class Happenings:
             self._pending -= len(happening.text)
         return happening
 
-    def _put(self, happening: InstanceEnded | InstanceOutput) -> None:
+    def _put(self, happening: Happening) -> None:
         self._queue.append(happening)
         self._filled.set()

@@ -115,6 +115,12 @@ class Instance:
         if not self._ended.done():
             self._ended.set_result(event)
 
+    def listens(self, address: str) -> None:
+        """The backend says that it can be connected to."""
+        if self._address != address:
+            self._address = address
+            self._on_change(self)
+
     def printed(self, output: InstanceOutput) -> None:
         """The backend says what it printed past the protocol."""
         self._write(self._lines.cut(output, self._tools.clock()))
@@ -167,8 +173,7 @@ class Instance:
             raise _NeverReadyError(End(Fate.NOT_LOADED, error.message)) from error
 
     async def _probe(self, handle: InstanceHandle) -> InstanceLink:
-        self._address = handle.address
-        self._on_change(self)
+        self.listens(handle.address)
         opening = asyncio.ensure_future(self._tools.prober.open(handle, self._write))
         try:
             await first(opening, self._ended, self._departure, within=self._tools.times.load)

@@ -18,7 +18,7 @@ from sless_runtime_manager.application.board import Watcher
 from sless_runtime_manager.application.keeper import Fleet, Keeper
 from sless_runtime_manager.application.tools import Tools
 from sless_runtime_manager.domain import Function, Workload
-from sless_runtime_manager.ports import FunctionChanges, InstanceEnded, InstanceHandle
+from sless_runtime_manager.ports import FunctionChanges, InstanceEnded, InstanceHandle, InstanceListens, InstanceOutput
 
 log = get_logger(__name__)
 
@@ -116,10 +116,13 @@ class RuntimeManager:
                     instance = self.fleet.get(event.instance_id)
                     if instance is None:
                         continue
-                    if isinstance(event, InstanceEnded):
-                        instance.ended(event)
-                    else:
-                        instance.printed(event)
+                    match event:
+                        case InstanceEnded():
+                            instance.ended(event)
+                        case InstanceListens():
+                            instance.listens(event.address)
+                        case InstanceOutput():
+                            instance.printed(event)
             except Unavailable as error:
                 log.warning("the backend can't be followed now", reason=error.reason, error=error.message)
             await asyncio.sleep(next(pauses).total_seconds())

@@ -16,7 +16,8 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from . import reaper, sandbox, syscalls
 from .cgroups import JOIN
@@ -32,6 +33,22 @@ _FIRST_FREE = 5
 _ABOVE_ALL = 16
 _MOST_DESCRIPTORS = 16
 _COMMAND_LINE = sandbox.CommandLine()
+_SAMPLE = json.dumps(
+    {
+        **{
+            "instance_id": "i-0000000000000000",
+            "uid_index": 0,
+            "argv": ["/python", "-I", "-S", "/opt/sless/runtime/main.py"],
+        },
+        **{
+            "env": {f"SLESS_{number}": "/srv/function" for number in range(12)},
+            "prefixes": ["/usr"],
+            "cwd": "/srv/function",
+        },
+        "layers": [{"source": "/layer", "target": target} for target in ("/opt/sless/runtime", "/srv/function")],
+        **{"zygote": "/opt/sless/runtime", "memory_mb": 128, "allowance_mb": 64},
+    }
+)
 
 
 class Given:
@@ -65,7 +82,28 @@ def encoded(spec: StartSpec) -> bytes:
     return json.dumps(spec.fields()).encode()
 
 
-def live(confinement: Confinement, run: Callable[[], None], given: Given) -> None:
+class Runtime(Protocol):
+    """What a base layer offers (its sless_runtime.zygote)."""
+
+    def prepare(self) -> None:
+        """Import what instances use."""
+
+    def rehearse(self) -> None:
+        """Do for nothing what a start does."""
+
+    def run(self) -> None:
+        """Begin as the layer's main.py does."""
+
+
+def rehearse(confinement: Confinement, runtime: Runtime) -> None:
+    """Do for nothing what pid 2 does from its spec on, as far as it can be undone: see the runtime's rehearsal."""
+    spec = StartSpec(json.loads(_SAMPLE))
+    _program_steps(confinement, spec, [0, 0])
+    _take_variables({})
+    runtime.rehearse()
+
+
+def live(confinement: Confinement, runtime: Runtime, given: Given) -> None:
     """Pid 1's whole life; never returns."""
     code, step = 127, "enter the control group"
     try:
@@ -79,7 +117,7 @@ def live(confinement: Confinement, run: Callable[[], None], given: Given) -> Non
             step = name
             action()
         step = "fork the program's process"
-        begun = reaper.begin(lambda told: _be_program(confinement, run, told))
+        begun = reaper.begin(lambda told: _be_program(confinement, runtime, told))
         reaper.report(CHANNEL_FD, {"state": "blank"})
         step = "confine the reaper"
         if _confine_reaper(confinement, reaper.hear(begun)):
@@ -104,11 +142,12 @@ def _confine_reaper(confinement: Confinement, message: bytes) -> bool:
     return True
 
 
-def _be_program(confinement: Confinement, run: Callable[[], None], told: int) -> None:
+def _be_program(confinement: Confinement, runtime: Runtime, told: int) -> None:
     """Pid 2: wait, become what the spec says, run; never returns."""
     step = "take over the spec"
     try:
         os.setsid()
+        rehearse(confinement, runtime)
         with socket.socket(fileno=CHANNEL_FD) as channel:
             data, given, _, _ = socket.recv_fds(channel, MAX_SPEC, _MOST_DESCRIPTORS)
         if not data:
@@ -122,7 +161,7 @@ def _be_program(confinement: Confinement, run: Callable[[], None], told: int) ->
         reaper.report(told, reaper.failure(step, error))
         os._exit(127)
     os.close(told)
-    _run(spec, run)
+    _run(spec, runtime)
 
 
 def _program_steps(confinement: Confinement, spec: StartSpec, given: list[int]) -> list[sandbox.Step]:
@@ -148,19 +187,23 @@ def _settle(spec: StartSpec, given: list[int]) -> None:
     syscalls.set_name(os.path.basename(spec.argv[0]))
 
 
-def _run(spec: StartSpec, run: Callable[[], None]) -> None:
-    """The runtime, as if the interpreter had just been started with the spec's arguments and variables."""
+def _take_variables(variables: Mapping[str, str]) -> None:
     os.environ.clear()
-    os.environ.update({**spec.env, "SLESS_LISTEN_FD": str(LISTEN_FD)})
+    os.environ.update(variables)
     time.tzset()
+
+
+def _run(spec: StartSpec, runtime: Runtime) -> None:
+    """The runtime, as if the interpreter had just been started with the spec's arguments and variables."""
+    _take_variables({**spec.env, "SLESS_LISTEN_FD": str(LISTEN_FD)})
     script = 3  # argv is the interpreter, -I, -S, the script and its arguments.
     sys.orig_argv[:] = spec.argv
     sys.argv[:] = spec.argv[script:]
-    for name in [name for name in sys.modules if name == "launcher" or name.startswith("launcher.")]:
-        del sys.modules[name]
+    ours = [name for name in sys.modules if name == "launcher" or name.startswith("launcher.")]
+    kept = [sys.modules.pop(name) for name in ours]  # To take them apart would cost more than to keep them.
     code = 1
     try:
-        run()
+        runtime.run()
         code = 0
     except SystemExit as error:
         code = _exit_code(error)
@@ -170,6 +213,7 @@ def _run(spec: StartSpec, run: Callable[[], None]) -> None:
         with contextlib.suppress(OSError, ValueError):
             sys.stdout.flush()
             sys.stderr.flush()
+        kept.clear()
         os._exit(code)
 
 

@@ -74,7 +74,9 @@ class Fleet:
         if spec.instance_id in self._by_id:
             raise RequestError(INVALID, f"the instance {spec.instance_id} runs already")
         self._admission.check(memory_bytes(spec), self._by_id.values())
-        self._keep(self._launch(spec))
+        instance = self._launch(spec)
+        self._keep(instance)
+        self._tell_followers({"event": "listens", "instance_id": spec.instance_id, "socket": instance.socket})
         self._starts[spec.instance_id] = waiting
         self._unseen.pop(spec.instance_id, None)
 
@@ -285,12 +287,16 @@ class Fleet:
         }
         for client in self.clients:
             client.forget_output(instance.instance_id)
-            if client.following:
-                client.send(event)
+        self._tell_followers(event)
         event["tail"] = instance.output.tail[-_UNSEEN_TAIL:]
         self._unseen[instance.instance_id] = event
         while len(self._unseen) > UNSEEN_ENDS:
             del self._unseen[next(iter(self._unseen))]
+
+    def _tell_followers(self, event: dict[str, object]) -> None:
+        for client in self.clients:
+            if client.following:
+                client.send(event)
 
 
 def _answer(waiting: Waiting, result: dict[str, object]) -> None:

@@ -88,6 +88,11 @@ class Instance:
         self._purging = False
         self._heard = b""
 
+    @property
+    def socket(self) -> str:
+        """Where it is reached."""
+        return folders.socket_path(self.folder)
+
     def describe(self) -> dict[str, object]:
         """What `start` and `list` answer."""
         return {
@@ -95,7 +100,7 @@ class Instance:
             "note": self.note,
             "pid": self.pid,
             "running": self.running,
-            "socket": folders.socket_path(self.folder),
+            "socket": self.socket,
             "started_at": self.started_at,
         }
 

@@ -12,6 +12,7 @@ Requests carry `id` and `op`; the answer carries the same `id` and either `resul
 
 Events have no id:
 
+    {"event": "listens", "instance_id", "socket"}   its socket is there, its program not yet: who connects waits for that
     {"event": "output", "instance_id", "stream": "stdout" | "stderr", "text", "dropped": bytes dropped before it}
     {"event": "ended", "instance_id", "exit_code": 1 | null, "signal": 9 | null, "reason", "tail"}
     reason: "ended" by itself, "stopped" as asked, or what it used more of than it may: "memory", "disk"

@@ -23,13 +23,17 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from typing import cast
 
 from . import blank, reaper, sandbox, syscalls
+from .blank import Runtime
 from .sandbox import Confinement
 
 CONTROL_FD = 3
 _LONGEST = 256 << 10
+_REHEARSALS = 16
+"""So many runs and the interpreter has specialised the code (PEP 659), which forks then share."""
+
 _NULL_FD = 0
 _DESCRIPTORS = 3
 _MOST_DESCRIPTORS = 8
@@ -60,14 +64,16 @@ def main() -> int:
         return 0
     confinement = _confinement(given)
     try:
-        run = _load(given["runtime"])
+        runtime = _load(given["runtime"])
+        for _ in range(_REHEARSALS):
+            blank.rehearse(confinement, runtime)
     except Exception as error:  # noqa: BLE001 - the layer is another release's, or broken: instances are executed then
         control.send(json.dumps({"state": "failed", "message": repr(error)}).encode())
         return 1
     gc.collect()
     gc.freeze()
     control.send(json.dumps({"state": "ready"}).encode())
-    while _serve(control, confinement, run):
+    while _serve(control, confinement, runtime):
         pass
     return 0
 
@@ -84,24 +90,23 @@ def _confinement(given: dict[str, object]) -> Confinement:
     return confinement
 
 
-def _load(runtime: str) -> Callable[[], None]:
-    """Import what the runtime offers for this; how it begins in an instance."""
-    sys.path.insert(0, runtime)
-    loaded = importlib.import_module("sless_runtime.zygote")
+def _load(folder: str) -> Runtime:
+    """Import what the runtime in this folder offers for this."""
+    sys.path.insert(0, folder)
+    runtime = importlib.import_module("sless_runtime.zygote")
     del sys.path[0]
-    loaded.prepare()
-    run: Callable[[], None] = loaded.run
-    return run
+    runtime.prepare()
+    return cast(Runtime, runtime)
 
 
-def _serve(control: socket.socket, confinement: Confinement, run: Callable[[], None]) -> bool:
+def _serve(control: socket.socket, confinement: Confinement, runtime: Runtime) -> bool:
     """One request; False when there will be none any more."""
     data, given, _, _ = socket.recv_fds(control, 64, _MOST_DESCRIPTORS)
     if not data:
         return False
     try:
         if len(given) >= _DESCRIPTORS:
-            _fork(confinement, run, given)
+            _fork(confinement, runtime, given)
     except OSError:
         return True  # The blank's socket closes, which says it all.
     finally:
@@ -110,12 +115,12 @@ def _serve(control: socket.socket, confinement: Confinement, run: Callable[[], N
     return True
 
 
-def _fork(confinement: Confinement, run: Callable[[], None], given: list[int]) -> None:
+def _fork(confinement: Confinement, runtime: Runtime, given: list[int]) -> None:
     channel, stdout, stderr, *groups = given
     before = signal.pthread_sigmask(signal.SIG_BLOCK, reaper.WATCHED)
     try:
         if syscalls.fork_into(sandbox.NAMESPACES, as_sibling=True) == 0:
             passed = blank.Given(null=_NULL_FD, stdout=stdout, stderr=stderr, channel=channel, groups=groups)
-            blank.live(confinement, run, passed)
+            blank.live(confinement, runtime, passed)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

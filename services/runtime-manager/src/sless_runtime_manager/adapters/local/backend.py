@@ -17,10 +17,17 @@ from sless_runtime_manager.adapters.happenings import Happenings
 from sless_runtime_manager.adapters.local.commands import Places, python_start
 from sless_runtime_manager.adapters.local.interpreters import Interpreter, find_python311, inspect
 from sless_runtime_manager.adapters.local.link import LauncherLink, Message
-from sless_runtime_manager.adapters.local.manifest import Manifest
+from sless_runtime_manager.adapters.local.manifest import Manifest, address_of
 from sless_runtime_manager.adapters.rules import explain_end
 from sless_runtime_manager.errors import InstancesExhausted, LauncherUnavailable, StartFailed
-from sless_runtime_manager.ports import InstanceEnded, InstanceHandle, InstanceOutput, InstanceSpec, Isolation
+from sless_runtime_manager.ports import (
+    Happening,
+    InstanceEnded,
+    InstanceHandle,
+    InstanceListens,
+    InstanceSpec,
+    Isolation,
+)
 
 PYTHON_311 = "python3.11"
 
@@ -83,7 +90,7 @@ class LocalRuntimeBackend:
         """See RuntimeBackend."""
         return [_handle(kept, told) for told, kept in await self._alive() if kept is not None and told["running"]]
 
-    async def events(self) -> AsyncIterator[InstanceEnded | InstanceOutput]:
+    async def events(self) -> AsyncIterator[Happening]:
         """See RuntimeBackend. An end counts as told when the next event is asked for."""
         self._link.open()
         while True:
@@ -149,6 +156,8 @@ class LocalRuntimeBackend:
         if event["event"] == "output":
             stream = cast(Literal["stdout", "stderr"], event["stream"])
             self._happenings.put_output(instance_id, stream, str(event["text"]), cast(int, event["dropped"]))
+        elif event["event"] == "listens":
+            self._happenings.put_listening(InstanceListens(instance_id, address_of(str(event["socket"]))))
         elif event["event"] == "ended" and instance_id not in self._told:
             self._known.discard(instance_id)
             self._told.add(instance_id)

@@ -8,6 +8,11 @@ from datetime import datetime
 from sless_runtime_manager.ports import InstanceHandle, InstanceSpec
 
 
+def address_of(socket: str) -> str:
+    """How an instance at this unix socket is reached."""
+    return f"unix:{socket}"
+
+
 @dataclass(frozen=True)
 class Manifest:
     """A spec without its variables, which may be secret."""
@@ -49,4 +54,4 @@ class Manifest:
 
     def handle(self, socket: str, started_at: datetime) -> InstanceHandle:
         """The instance, reached at the unix socket `socket`."""
-        return InstanceHandle(address=f"unix:{socket}", started_at=started_at, **asdict(self))
+        return InstanceHandle(address=address_of(socket), started_at=started_at, **asdict(self))

@@ -11,7 +11,7 @@ from sless_platform.errors import InvalidArgument, PlatformError
 from sless_runtime_manager.adapters.happenings import Happenings
 from sless_runtime_manager.adapters.rules import explain_end, refuse_reserved
 from sless_runtime_manager.errors import StartFailed
-from sless_runtime_manager.ports import InstanceEnded, InstanceHandle, InstanceOutput, InstanceSpec, Isolation
+from sless_runtime_manager.ports import Happening, InstanceEnded, InstanceHandle, InstanceSpec, Isolation
 
 _TAIL_CHARACTERS = 64 << 10
 
@@ -85,7 +85,7 @@ class MemoryRuntimeBackend:
         """See RuntimeBackend."""
         return list(self.machine.handles.values())
 
-    async def events(self) -> AsyncIterator[InstanceEnded | InstanceOutput]:
+    async def events(self) -> AsyncIterator[Happening]:
         """See RuntimeBackend."""
         while True:
             yield await self.machine.happenings.get()
