@@ -228,8 +228,9 @@ def test_a_client_that_reads_nothing_does_not_stop_an_instance_that_prints(launc
     starter.call("start", spec=launcher.spec("i-loud", code))
     wait_until(lambda: "i-loud" not in str(starter.call("list")), "the instance prints all and ends")
     texts = []
-    while (event := deaf.receive()).get("event") == "output":
-        texts.append(event)
+    while (event := deaf.receive()).get("event") != "ended":
+        if event.get("event") == "output":
+            texts.append(event)
     assert event["tail"].endswith("y" * 100 + "done\n")
     assert sum(len(event["text"]) for event in texts) < 4 << 20
     assert any(event["dropped"] for event in texts) or len(texts) < 400
