@@ -20,7 +20,7 @@ from tests.support.forked import (
     wait_for_blanks,
     zygote_of,
 )
-from tests.support.launcher import Conditions, Launcher, LauncherClient, descendants, is_alive, wait_until
+from tests.support.launcher import UID_BASE, Conditions, Launcher, LauncherClient, descendants, is_alive, wait_until
 
 Forking = tuple[Launcher, LauncherClient]
 
@@ -159,6 +159,26 @@ def test_it_has_no_descriptor_of_others(forking: Forking) -> None:
     # What the runtime has opened: nothing of these is a socket, such as the one to the launcher would be.
     assert set(links.values()) <= {"pipe", "anon_inode"}
     gone(client, "i-1")
+
+
+def test_the_reaper_has_given_up_its_rights_before_it_has_a_function(forking: Forking) -> None:
+    launcher, client = forking
+    blanks = wait_for_blanks(launcher, client)
+    started = forked(forking, "i-1", NOTHING, uid_index=5)
+    hello(started["socket"])
+    for pid in {started["pid"], *blanks}:
+        with open(f"/proc/{pid}/status") as file:
+            told = {line.partition(":")[0]: line.partition(":")[2].split() for line in file}
+        root = launcher.conditions.uid == 0
+        assert set(told["Uid"]) == {str(UID_BASE - 1 if root else launcher.conditions.uid)}
+        assert [told[name] for name in ("CapInh", "CapPrm", "CapEff", "CapAmb")] == [
+            ["0" * 16],
+            *[[f"{0x20 if root else 0:016x}"]] * 2,
+            ["0" * 16],
+        ]
+        assert (told["NoNewPrivs"], told["Seccomp"]) == (["1"], ["2"])
+    client.call("stop", instance_id="i-1", grace_ms=5000)
+    assert client.ended("i-1")["exit_code"] == 0, "SIGTERM reaches the program"
 
 
 def test_chance_differs_while_the_hash_seed_is_the_zygotes(forking: Forking) -> None:

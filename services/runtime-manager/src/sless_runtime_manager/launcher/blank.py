@@ -1,9 +1,9 @@
 """A blank: an instance that waits for its spec, forked ahead from a zygote.
 
-Its namespaces stand, pid 1 is a reaper (reaper.py) and pid 2 waits for the spec, which comes by a socket with the listening socket and
-the layers (as mounts, for the machine's folders are out of sight). Then pid 2 shows the layers, gives up all rights and goes on with
-the runtime in the same process; pid 1 gives up its own. What pid 1 reports on that socket: {"state": "blank"} when all is ready, which
-by its credentials tells the launcher its pid, then what any instance reports (spawn.py).
+Its namespaces stand, pid 1 is a reaper (reaper.py) that has given up its rights, and pid 2 waits for the spec, which comes by a socket
+with the listening socket and the layers (as mounts, for the machine's folders are out of sight). Then pid 2 shows the layers, gives up
+all rights and goes on with the runtime in the same process. What pid 1 reports on that socket: {"state": "blank"} when all is ready,
+which by its credentials tells the launcher its pid, then what any instance reports (spawn.py).
 """
 
 from __future__ import annotations
@@ -118,28 +118,17 @@ def live(confinement: Confinement, runtime: Runtime, given: Given) -> None:
             action()
         step = "fork the program's process"
         begun = reaper.begin(lambda told: _be_program(confinement, runtime, told))
+        for name, action in sandbox.reaper_steps(confinement):
+            step = name
+            action()
+        sandbox.die_with_parent(signal.SIGKILL)  # A change of user forgets it.
         reaper.report(CHANNEL_FD, {"state": "blank"})
-        step = "confine the reaper"
-        if _confine_reaper(confinement, reaper.hear(begun)):
-            code = reaper.see_through(CHANNEL_FD, begun, purge=False)
+        code = reaper.see_through(CHANNEL_FD, begun, purge=False)
     except OSError as error:
         with contextlib.suppress(OSError):  # The launcher is gone; so is this process in a moment.
             reaper.report(CHANNEL_FD, reaper.failure(step, error))
     finally:
         os._exit(code)
-
-
-def _confine_reaper(confinement: Confinement, message: bytes) -> bool:
-    """Once the program's process knows whose it is; False when it has gone without."""
-    if not message:
-        return False
-    user = json.loads(message)["user"]
-    # It needs no user namespace of its own: it runs nothing, and as this user it may send signals to the program.
-    for _, action in sandbox.confining_steps(confinement, user, in_user_namespace=False):
-        action()
-    sandbox.die_with_parent(signal.SIGKILL)  # A change of user forgets it.
-    reaper.report(CHANNEL_FD, {"state": "confined"})
-    return True
 
 
 def _be_program(confinement: Confinement, runtime: Runtime, told: int) -> None:
@@ -153,7 +142,6 @@ def _be_program(confinement: Confinement, runtime: Runtime, told: int) -> None:
         if not data:
             os._exit(0)  # Not wanted any more.
         spec = StartSpec(json.loads(data))
-        reaper.report(told, {"state": "assigned", "user": confinement.user_of(spec)})
         for name, action in _program_steps(confinement, spec, given):
             step = name
             action()

@@ -157,7 +157,7 @@ def memory_limit(folder: str) -> int | None:
     for name in ("memory.max", "memory.limit_in_bytes"):
         with contextlib.suppress(OSError):
             text = read(f"{folder}/{name}").strip()
-            return None if text == "max" else int(text)
+            return None if text == "max" or int(text) >= UNLIMITED else int(text)
     return None
 
 

@@ -59,15 +59,10 @@ def begin(program: Callable[[int], None]) -> Begun:
     return Begun(main, ours)
 
 
-def hear(begun: Begun) -> bytes:
-    """The next that the program's process tells; empty when there will be no more."""
-    return os.read(begun.told, 4096)
-
-
 def see_through(status: int, begun: Begun, *, purge: bool) -> int:
     """From the program's begin to its end; the exit code to end with."""
     _let_go(keep={status, begun.told})
-    failed = hear(begun)
+    failed = os.read(begun.told, 4096)  # Empty once the program runs.
     os.close(begun.told)
     if failed:
         os.waitpid(begun.pid, 0)

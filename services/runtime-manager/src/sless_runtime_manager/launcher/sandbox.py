@@ -170,7 +170,7 @@ def steps(confinement: Confinement, spec: StartSpec, grounds: Grounds) -> list[S
     if confinement.namespaces:
         listed += _namespace_steps(spec, root or "", os.geteuid() if user is None else user)
     listed.append(("let the kernel end this process first when memory runs out", _offer_to_oom_killer))
-    return listed + confining_steps(confinement, user, in_user_namespace=confinement.user_namespaces)
+    return listed + confining_steps(confinement, user)
 
 
 def blank_steps() -> list[Step]:
@@ -198,22 +198,40 @@ def assigned_steps(confinement: Confinement, spec: StartSpec, trees: Sequence[tu
         ("size /dev/shm", lambda: sys.mount(None, "/dev/shm", None, sys.MS_REMOUNT | _SHM_FLAGS, shm)),  # noqa: S108
         ("write /etc/passwd", lambda: _write_accounts("/run", os.geteuid() if user is None else user)),
     ]
-    return listed + confining_steps(confinement, user, in_user_namespace=confinement.user_namespaces)
+    return listed + confining_steps(confinement, user)
 
 
-def confining_steps(confinement: Confinement, user: int | None, *, in_user_namespace: bool) -> list[Step]:
+def confining_steps(confinement: Confinement, user: int | None) -> list[Step]:
     """The last ones: they take from this process what the ones before needed."""
     listed: list[Step] = []
-    if user is not None and not in_user_namespace:
+    if user is not None and not confinement.user_namespaces:
         listed.append(("drop the bounding set", sys.drop_bounding_set))
     if user is not None:
         listed.append((f"become user {user}", lambda: _become(user)))
-    if in_user_namespace:
+    if confinement.user_namespaces:
         listed.append(("enter a user namespace", _enter_user_namespace))
         listed.append(("drop the bounding set", sys.drop_bounding_set))  # A new user namespace begins with a full one.
-    listed += [
+    return listed + _last_steps(confinement, keep=None)
+
+
+def reaper_steps(confinement: Confinement) -> list[Step]:
+    """What the first process of a blank does ahead, whoever the instance will be for. As root it becomes a user of its own, which
+    only has the right to send signals, to those whom it sees: the instance's processes."""
+    if confinement.tenant_base is None:
+        return _last_steps(confinement, keep=None)
+    user = confinement.tenant_base - 1
+    return [
+        ("drop the bounding set", sys.drop_bounding_set),
+        ("keep capabilities", lambda: sys.prctl(sys.PR_SET_KEEPCAPS, 1)),
+        (f"become user {user}", lambda: _become(user)),
+        *_last_steps(confinement, keep=sys.CAP_KILL),
+    ]
+
+
+def _last_steps(confinement: Confinement, *, keep: int | None) -> list[Step]:
+    listed: list[Step] = [
         ("refuse new privileges", lambda: sys.prctl(sys.PR_SET_NO_NEW_PRIVS, 1)),
-        ("drop all capabilities", sys.drop_capabilities),
+        ("drop all capabilities", lambda: sys.drop_capabilities(keep=keep)),
         ("close this process's memory to others", lambda: sys.prctl(sys.PR_SET_DUMPABLE, 0)),
     ]
     system_calls = confinement.system_calls

@@ -34,6 +34,7 @@ MNT_DETACH = 0x2
 
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
+PR_SET_KEEPCAPS = 8
 PR_SET_NAME = 15
 PR_CAPBSET_DROP = 24
 PR_SET_CHILD_SUBREAPER = 36
@@ -41,6 +42,7 @@ PR_SET_NO_NEW_PRIVS = 38
 PR_CAP_AMBIENT = 47
 _PR_CAP_AMBIENT_RAISE = 2
 _PR_CAP_AMBIENT_CLEAR_ALL = 4
+CAP_KILL = 5
 CAP_SETPCAP = 8
 CAP_SYS_ADMIN = 21
 _LINUX_CAPABILITY_VERSION_3 = 0x20080522
@@ -206,11 +208,14 @@ def drop_bounding_set() -> None:
         _check(-1, "prctl PR_CAPBSET_DROP")
 
 
-def drop_capabilities() -> None:
-    """Empty the ambient, inheritable, permitted and effective sets (capabilities(7))."""
+def drop_capabilities(*, keep: int | None = None) -> None:
+    """Empty the ambient, inheritable, permitted and effective sets (capabilities(7)), but for one of the lower 32."""
     _prctl(PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
     header = _CapHeader(version=_LINUX_CAPABILITY_VERSION_3, pid=0)
-    _check(_libc.capset(ctypes.byref(header), (_CapData * 2)()), "capset")
+    kept = (_CapData * 2)()
+    if keep is not None:
+        kept[0].permitted = kept[0].effective = 1 << keep
+    _check(_libc.capset(ctypes.byref(header), kept), "capset")
 
 
 def keep_capabilities(*capabilities: int) -> None:

@@ -54,7 +54,7 @@ class LocalRuntimeBackend:
         layers_dir       holds a folder for each unpacked layer, named by the digest's hexadecimal digits.
         python311        a Python 3.11; None: look for one when it is needed.
         """
-        self._places = Places(run=run_dir, layers=layers_dir)
+        self._places = Places(run=run_dir, layers=layers_dir.resolve())
         self._python311 = python311
         self._interpreter: Interpreter | None = None
         self._isolation: Isolation | None = None

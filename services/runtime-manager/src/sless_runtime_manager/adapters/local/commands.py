@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from sless_platform.errors import InvalidArgument
@@ -38,13 +39,12 @@ def python_start(spec: InstanceSpec, places: Places, python: Interpreter) -> dic
     """
     refuse_reserved(spec.env)
     shown = _shown(spec, places)
-    private = (places.run, places.layers, Path.home())
     return {
         "instance_id": spec.instance_id,
         "uid_index": spec.uid_index,
         "argv": [str(python.executable), "-I", "-S", f"{RUNTIME_TARGET}/main.py"],
         "env": {**_defaults(python), **spec.env, **_platforms(spec, DEPENDENCIES_TARGET in shown)},
-        "prefixes": python.exposed(private),
+        "prefixes": list(_prefixes(places, python)),
         "layers": [{"source": str(source), "target": target} for target, source in shown.items()],
         "zygote": RUNTIME_TARGET,
         "cwd": CODE_TARGET,
@@ -77,7 +77,12 @@ def _layer(digest: str, places: Places) -> Path:
     folder = places.layers / digest.removeprefix("sha256:")
     if not folder.is_dir():
         raise StartFailed(f"the layer {digest} is not there: no folder {folder}")
-    return folder.resolve()
+    return folder
+
+
+@cache
+def _prefixes(places: Places, python: Interpreter) -> tuple[str, ...]:
+    return tuple(python.exposed((places.run, places.layers, Path.home())))
 
 
 def _defaults(python: Interpreter) -> dict[str, str]:
