@@ -21,8 +21,8 @@ from typing import Protocol
 
 from . import reaper, sandbox, syscalls
 from .cgroups import JOIN
+from .confinement import Confinement
 from .protocol import StartSpec
-from .sandbox import Confinement
 
 LISTEN_FD = 3
 CHANNEL_FD = 4

@@ -6,8 +6,8 @@ import os
 from collections.abc import Sequence
 
 from . import landlock
+from .confinement import Confinement
 from .rootfs import DEVICES, ETC_FILES, ETC_FOLDERS, SYSTEM_FOLDERS
-from .sandbox import Confinement
 
 _ACCOUNTS = ("passwd", "group")
 # Of the machine, without anybody's process; more of /proc would show those of others.

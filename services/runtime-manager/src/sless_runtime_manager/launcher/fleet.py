@@ -12,13 +12,13 @@ from collections.abc import Iterable
 from . import nursery, reaper
 from .admission import Admission
 from .client import Client
+from .confinement import Confinement, memory_bytes
 from .folder import RunFolder
 from .instance import Instance, launch, occupy
 from .nursery import Nursery
 from .patrol import Patrol
 from .protocol import INVALID, RequestError, StartSpec
 from .rootfs import Roots
-from .sandbox import Confinement, memory_bytes
 from .watchdog import Bounds
 
 UNSEEN_ENDS = 1024

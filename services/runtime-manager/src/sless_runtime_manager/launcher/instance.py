@@ -13,12 +13,12 @@ from . import folder as folders
 from . import watchdog
 from .blank import encoded
 from .cgroups import Cgroups
+from .confinement import PROCESSES, Confinement, Grounds, memory_bytes
 from .mounts import SEALED
 from .nursery import Blank
 from .output import Output
 from .protocol import EXHAUSTED, INVALID, START_FAILED, RequestError, StartSpec
 from .rootfs import Roots
-from .sandbox import PROCESSES, Confinement, Grounds, memory_bytes
 from .spawn import Descriptors, spawn
 from .syscalls import open_tree
 from .watchdog import MEMORY, Bounds

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .sandbox import Confinement
+from .confinement import Confinement
 
 
 def answer(confinement: Confinement, reason: str) -> dict[str, object]:

@@ -15,10 +15,10 @@ from functools import partial
 
 from . import sandbox, syscalls, zygote
 from .cgroups import Cgroups, Group
+from .confinement import Confinement
 from .mounts import SEALED
 from .protocol import StartSpec
 from .rootfs import TEMPORARY, Roots
-from .sandbox import Confinement
 from .spawn import Descriptors
 
 POOL = 2

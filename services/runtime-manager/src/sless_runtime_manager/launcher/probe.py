@@ -8,11 +8,11 @@ import select
 import signal
 
 from . import landlock, sandbox, seccomp
+from .confinement import Confinement
 from .folder import RunFolder
 from .instance import describe, launch
 from .protocol import EXHAUSTED, RequestError, StartSpec
 from .rootfs import Roots
-from .sandbox import Confinement
 from .scratch import Scratch
 
 PROBE_SEC = 10

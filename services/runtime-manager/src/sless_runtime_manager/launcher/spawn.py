@@ -9,9 +9,9 @@ import signal
 
 from . import fences, reaper, sandbox
 from . import syscalls as sys
+from .confinement import Confinement, Grounds
 from .places import Places
 from .protocol import StartSpec
-from .sandbox import Confinement, Grounds
 
 LISTEN_FD = 3
 _STATUS_FD = 4

@@ -27,7 +27,7 @@ from typing import cast
 
 from . import blank, reaper, sandbox, syscalls
 from .blank import Runtime
-from .sandbox import Confinement
+from .confinement import Confinement
 
 CONTROL_FD = 3
 _LONGEST = 256 << 10
